@@ -1,4 +1,4 @@
-//! What a kernel said.
+//! A kernel's answers.
 
 use crate::entry::Verdict;
 
@@ -7,16 +7,16 @@ use crate::entry::Verdict;
 pub struct Answer {
     /// The entry's name, with `_` for spaces.
     pub name: String,
-    /// 0, an error number, or -1 where the question could not be asked.
+    /// 0, an error number, or -1 if the guest could not ask the question.
     pub error: i32,
     /// The last lines of the log.
     pub log: Vec<String>,
 }
 
-/// Longest reason that is kept.
+/// Maximum length of a reason.
 const LONGEST: usize = 120;
 
-/// The answers in a guest's output; other lines between them are left out.
+/// The answers in a guest's output, without other lines.
 pub fn answers(text: &str) -> Vec<Answer> {
     let mut answers = Vec::new();
     let mut open: Option<Answer> = None;
@@ -34,11 +34,11 @@ pub fn answers(text: &str) -> Vec<Answer> {
 }
 
 impl Answer {
-    /// The verdict, or what went wrong before the kernel's verifier was asked.
+    /// The verdict, or the failure before the kernel's verifier ran.
     ///
     /// # Errors
     ///
-    /// What the guest or the kernel said instead.
+    /// The message of the guest or the kernel.
     pub fn verdict(&self) -> Result<Verdict, String> {
         if self.error == 0 {
             return Ok(Verdict::Accept);
@@ -61,7 +61,7 @@ impl Answer {
     }
 }
 
-/// Starts of lines at the end of a log that are no reason.
+/// Beginnings of lines at the end of a log that do not state a reason.
 const NO_REASON: [&str; 5] = ["processed ", "verification time ", "stack depth ", "cur state:", "old state:"];
 
 fn is_statistics(line: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The BTF that an entry is loaded with: its functions' prototypes, and what its maps' values contain.
+//! The BTF for the load of an entry: its functions' prototypes, and its maps' value types.
 
 use std::collections::HashMap;
 
@@ -49,13 +49,13 @@ pub fn describe(entry: &Entry, program: &Program) -> Option<Described> {
     Some(Described { bytes: types.bytes(), maps, functions: described })
 }
 
-/// Maps that Linux does not create without types.
+/// Kinds of maps that Linux creates only with types.
 fn needs_types(map: &MapLine) -> bool {
     use MapKind::{CgrpStorage, InodeStorage, SkStorage, TaskStorage};
     !map.fields.is_empty() || matches!(map.def.kind, SkStorage | InodeStorage | TaskStorage | CgrpStorage)
 }
 
-/// Types as they are written, and those that are there already.
+/// Writes types, and remembers those already written.
 #[derive(Default)]
 struct Types {
     records: Vec<u8>,
@@ -86,7 +86,7 @@ impl Types {
         offset
     }
 
-    /// A type of that name; equal ones are written once.
+    /// The id of a type with that name; equal types are written once.
     fn add(&mut self, kind: u32, name: &str, count: usize, size_or_type: u32, rest: &[u32]) -> u32 {
         let words = [kind << 24 | count as u32, size_or_type];
         let record: Vec<u8> = words.iter().chain(rest).flat_map(|word| word.to_le_bytes()).collect();
@@ -110,7 +110,7 @@ impl Types {
         self.number("int", 4, true)
     }
 
-    /// So many bytes.
+    /// An array of `bytes` bytes.
     fn filler(&mut self, bytes: u32) -> u32 {
         let (char, index) = (self.number("char", 1, true), self.number("unsigned int", 4, false));
         self.add(ARRAY, "", 0, 0, &[char, index, bytes])
@@ -218,7 +218,7 @@ mod tests {
     use crate::entries;
 
     #[test]
-    fn what_needs_no_types_gets_none_and_the_rest_says_its_sizes() {
+    fn btf_is_made_only_if_needed_with_the_right_sizes() {
         let text = "== x\ntype: xdp\nmap: m array 4 64 1 lock@0 timer@16\nmap: n array 4 8 1\ninsns:\nr0 = 0\nexit\n";
         let described = |text: &str| {
             let entry = &entries(text).unwrap()[0];

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::{FunctionLine, MapLine};
 
-/// What is wrong with a file, and in which line.
+/// An error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The error.
     pub problem: String,
 }
 
@@ -27,14 +27,14 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// What a verifier says of a program.
+/// A verifier's verdict on a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may run.
+    /// The program is accepted.
     Accept,
-    /// It may not, and why: the last line of Linux's log, or skep's class of the refusal.
+    /// The program is refused, with the reason: the last line of Linux's log, or skep's class of the refusal.
     Refuse(String),
-    /// Nothing can be said: Linux does not have programs of this type.
+    /// There is no verdict, because Linux does not have programs of this type.
     None,
 }
 
@@ -48,7 +48,7 @@ impl Verdict {
         }
     }
 
-    /// Whether both accept or both refuse, for whatever reason.
+    /// Whether both accept or both refuse, for any reason.
     pub fn agrees_with(&self, other: &Self) -> bool {
         matches!(
             (self, other),
@@ -75,25 +75,25 @@ pub struct Entry {
     pub name: String,
     /// The line of its name, from 1.
     pub line: usize,
-    /// Its type, as libbpf's section names say it.
+    /// Its type, as a section name of libbpf.
     pub section: String,
     /// The maps that it may name.
     pub maps: Vec<MapLine>,
-    /// The prototypes of its functions, where they are said.
+    /// The prototypes of its functions, if given.
     pub functions: Vec<FunctionLine>,
-    /// Declaration tags: the function, and what is said of it.
+    /// Declaration tags: the function and the tag.
     pub tags: Vec<(String, String)>,
     /// Its licence.
     pub license: String,
     /// Flags of the load, with Linux's values.
     pub flags: u32,
-    /// The expected attach type, where the section is not enough.
+    /// The expected attach type, if the section does not determine it.
     pub attach: Option<u32>,
-    /// Whether it is loaded without the capabilities that let programs look at the kernel.
+    /// Whether it is loaded without the capabilities that let programs read the kernel's memory.
     pub unprivileged: bool,
-    /// What Linux says.
+    /// Linux's verdict.
     pub linux: Option<Verdict>,
-    /// What skep is to say, where that is not Linux's verdict or is more than that.
+    /// skep's expected verdict, if it differs from Linux's or is more precise.
     pub skep: Option<Verdict>,
     /// Why they differ.
     pub why: Option<String>,
@@ -117,7 +117,7 @@ const FLAGS: [(&str, u32); 6] = [
 ///
 /// # Errors
 ///
-/// The first line that is not understood, or the entry that lacks something.
+/// The first invalid line, or the first incomplete entry.
 pub fn entries(text: &str) -> Result<Vec<Entry>, Trouble> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut in_program = false;
@@ -126,7 +126,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Trouble> {
         if let Some(name) = line.strip_prefix("== ") {
             let name = name.trim();
             if let Some(twin) = entries.iter().find(|entry| entry.name == name) {
-                return Err(Trouble::new(number, format!("{name} stands in line {} already", twin.line)));
+                return Err(Trouble::new(number, format!("{name} is already defined in line {}", twin.line)));
             }
             if let Some(last) = entries.last() {
                 last.check()?;
@@ -188,18 +188,20 @@ impl Entry {
             }
             "license" => self.license = value.to_owned(),
             "flags" => self.flags = flags(value)?,
-            "attach" => self.attach = Some(value.parse().map_err(|_| format!("{value} is no attach type"))?),
+            "attach" => {
+                self.attach = Some(value.parse().map_err(|_| format!("{value} is not an attach type"))?)
+            }
             "caps" if value == "bpf" => self.unprivileged = true,
-            "caps" => return Err(format!("{value}: only `bpf` is known")),
+            "caps" => return Err(format!("{value}: expected `bpf`")),
             "linux" => self.linux = Some(verdict()?),
             "skep" => self.skep = Some(verdict()?),
             "why" => self.why = Some(value.to_owned()),
-            _ => return Err(format!("no entry has a key {key}")),
+            _ => return Err(format!("{key} is not a key of an entry")),
         }
         Ok(())
     }
 
-    /// Whether everything is there that an entry must have.
+    /// Checks that the entry is complete.
     fn check(&self) -> Result<(), Trouble> {
         let trouble = |problem: &str| Err(Trouble::new(self.line, format!("{}: {problem}", self.name)));
         if self.section.is_empty() {
@@ -217,7 +219,7 @@ impl Entry {
         }
     }
 
-    /// What skep is to say: its own line if there is one, else what Linux says.
+    /// skep's expected verdict: its own line if there is one, otherwise Linux's.
     pub fn expected(&self) -> Option<&Verdict> {
         self.skep.as_ref().or(self.linux.as_ref())
     }
@@ -226,7 +228,7 @@ impl Entry {
 fn flags(value: &str) -> Result<u32, String> {
     value.split([' ', ',']).filter(|word| !word.is_empty()).try_fold(0, |flags, word| {
         let named = FLAGS.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag);
-        let flag = named.or_else(|| number(word)).ok_or_else(|| format!("no flag is called {word}"))?;
+        let flag = named.or_else(|| number(word)).ok_or_else(|| format!("{word} is not a flag"))?;
         Ok(flags | flag)
     })
 }
@@ -264,7 +266,7 @@ insns:
 ";
 
     #[test]
-    fn entries_are_read_with_all_that_they_say() {
+    fn entries_are_read_completely() {
         let entries = entries(TEXT).unwrap();
         assert_eq!(entries.len(), 2);
         assert_eq!(entries[0].linux, Some(Verdict::Refuse("R1 !read_ok".to_owned())));
@@ -275,7 +277,7 @@ insns:
     }
 
     #[test]
-    fn what_is_missing_or_unknown_is_said_with_its_line() {
+    fn missing_and_unknown_keys_are_refused_with_their_line() {
         let line = |text: &str| entries(text).unwrap_err().line;
         assert_eq!(line(&TEXT.replace("why: It is long.\n", "")), 10);
         assert_eq!(line(&TEXT.replace("type: tc", "typo: tc")), 11);

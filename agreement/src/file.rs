@@ -1,10 +1,10 @@
-//! Writing verdicts back into a file, all else left as it is.
+//! Writes verdicts back into a file and leaves everything else unchanged.
 
 use std::collections::HashMap;
 
 use crate::entry::Verdict;
 
-/// The text with the line `linux:` of each entry named in `verdicts` made anew; where there is none, it is put before
+/// The text with the `linux:` line of each entry named in `verdicts` replaced; a missing one is inserted before
 /// `skep:`, `why:` or `insns:`.
 pub fn with_verdicts(text: &str, verdicts: &HashMap<String, Verdict>) -> String {
     let mut out = String::new();
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_made_anew_or_put_in_and_nothing_else_changes() {
+    fn lines_are_replaced_or_inserted_and_nothing_else_changes() {
         let text = "# c\n== a\ntype: xdp\nlinux: accept\nskep: accept\ninsns:\n  linux:\n  exit\n\n== b\ntype: tc\nwhy: so\ninsns:\n  exit\n\
                     == c\ninsns:\n exit";
         let refuse = Verdict::Refuse("R1".to_owned());

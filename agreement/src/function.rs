@@ -1,15 +1,15 @@
-//! `func:` lines: prototypes as BTF will say them.
+//! `func:` lines: prototypes, to be written as BTF.
 
-/// What an argument or result is.
+/// The type of an argument or result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// A number: its name in BTF, bytes, and whether it is signed.
     Number(&'static str, u32, bool),
-    /// Nothing.
+    /// `void`.
     Void,
     /// The address of the program's context.
     Context,
-    /// The address of so many bytes.
+    /// The address of that many bytes.
     Memory(u32),
     /// The address of a number.
     NumberAt(&'static str, u32, bool),
@@ -22,7 +22,7 @@ pub enum Argument {
 pub struct FunctionLine {
     /// Its name, a label of the program.
     pub name: String,
-    /// Whether it is verified by its prototype alone.
+    /// Whether it is global, and so verified by its prototype alone.
     pub global: bool,
     /// Its result.
     pub result: Argument,
@@ -30,7 +30,7 @@ pub struct FunctionLine {
     pub arguments: Vec<(Argument, Vec<String>)>,
 }
 
-/// Numbers: how they are written, and what BTF calls them.
+/// Number types: their spelling here, and their names in BTF.
 const NUMBERS: [(&str, &str, u32, bool); 11] = [
     ("int", "int", 4, true),
     ("char", "char", 1, true),
@@ -85,7 +85,7 @@ impl FunctionLine {
 impl Argument {
     fn parse(text: &str) -> Result<Self, String> {
         let number = |name: &str| NUMBERS.iter().find(|row| row.0 == name).map(|row| (row.1, row.2, row.3));
-        let unknown = || format!("{text} is no type");
+        let unknown = || format!("{text} is not a type");
         if let Some((name, bytes, signed)) = number(text) {
             return Ok(Self::Number(name, bytes, signed));
         }

@@ -1,4 +1,4 @@
-//! Small programs with the verdict of Linux's verifier beside each, as data: what skep's verifier is compared with.
+//! Small programs with the verdicts of Linux's verifier, as data to compare skep's verifier with.
 //!
 //! ```text
 //!   *.corpus --parse--> Entry --Program--> instructions, functions --> skep's verifier, in its tests
@@ -7,7 +7,7 @@
 //!      +------------------------------- linux: accept | refuse: why <-------------'
 //! ```
 //!
-//! The tests need no kernel: the verdicts are in the files. Whoever adds programs asks a kernel once, by
+//! The tests need no kernel, because the files contain the verdicts. After adding programs, ask a kernel once with
 //! `cargo xtask verdicts`.
 //!
 //! # The files
@@ -16,22 +16,22 @@
 //! # a comment
 //! # types: file inode             structures of the kernel that the programs reach beyond their arguments
 //! == a-name-that-no-other-entry-of-the-file-has
-//! type: xdp                       what libbpf calls the section: tc, kprobe, fentry.s/vfs_read, iter/task, ...
+//! type: xdp                       libbpf's section name: tc, kprobe, fentry.s/vfs_read, iter/task, ...
 //! map: m1 array 4 8 16            name, kind, sizes of key and value, elements; in any number, then
 //!                                   flags (0x80, rdonly_prog, wronly_prog, no_prealloc, mmapable),
 //!                                   inner=m2, extra=N, data=HEX (the value at key 0, and the map is frozen),
 //!                                   lock@0, timer@16, wq@16, kptr@8=task_struct (fields of the value)
-//! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main's is made up.
+//! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main needs none.
 //!                                   Types: int, u32, s64, ..., void, `u64 *`, `mem16 *` (a structure of 16 bytes),
 //!                                   `struct task_struct *`, `ctx`; before an argument: nonnull, nullable, trusted
 //! tag: main exception_callback:cb a declaration tag of a function, in any number; main is the program
-//! license: GPL                    GPL unless said otherwise
+//! license: GPL                    GPL if absent
 //! flags: strict_alignment         of the load: a number or names
-//! attach: 24                      expected attach type, where the section does not say it
+//! attach: 24                      expected attach type, if the section does not determine it
 //! caps: bpf                       loaded without the capabilities CAP_PERFMON and CAP_SYS_ADMIN
-//! linux: accept                   or `refuse: ` and what the log says, or `none` for types that Linux does not have
-//! skep: refuse: pointer-leak      accept, or refuse with its class, where skep differs or the class is to be checked
-//! why: One sentence.              where skep and Linux differ
+//! linux: accept                   or `refuse: ` and the log's reason, or `none` for types that Linux does not have
+//! skep: refuse: pointer-leak      accept, or refuse with its class, if skep differs or the class matters
+//! why: One sentence.              the reason, if skep and Linux differ
 //! insns:
 //!   r1 = map[m1] ll               skep-isa's assembler; maps by name in map[..] and map_value[..]+4, functions of
 //!   call bpf_ktime_get_ns         the kernel in kfunc[..], its variables in var[..], helpers by name or number

@@ -1,16 +1,16 @@
-//! Programs about lifetimes, made by chance: a grammar of events that begin, use and end the life of something, in
-//! programs of many types. Linux's verdicts on them show where skep and Linux disagree.
+//! Random programs about lifetimes: a grammar of events that begin, use and end an object's life, in programs of many
+//! types. Linux's verdicts on them show where skep and Linux disagree.
 //!
 //! ```text
-//!   seed --> Maker: prologue, events, a use, what is left is given back --> an entry of a corpus file
+//!   seed --> Maker: prologue, events, a use, releases of all objects --> an entry of a corpus file
 //! ```
 //!
-//! A program is mostly sound: the maker knows what it holds, checks for null, and gives everything back. Now and then
-//! it leaves a step out, so about half of the programs are wrong. The same seed makes the same programs.
+//! A program is mostly valid: the maker tracks what it holds, checks for null, and releases everything. Sometimes it
+//! omits a step, so about half of the programs are invalid. The same seed makes the same programs.
 //!
 //! ```text
 //!   r6: the context   r7, r8, r9: objects   r10 - 8: a key   r10 - 48: an iterator   r10 - 64: a dynptr
-//!   r10 - 80: a buffer   r10 - 88: what a callback is given   r10 - 104, ...: objects to be released
+//!   r10 - 80: a buffer   r10 - 88: a callback's context   r10 - 104, ...: objects to be released
 //! ```
 
 mod events;
@@ -26,7 +26,7 @@ use tables::{MAPS, STAGES, Stage, Thing};
 ///
 /// # Errors
 ///
-/// A member that the types do not have.
+/// A member is missing in the types.
 pub fn lifetimes(types: &Btf, seed: u64, count: u64) -> Result<String, String> {
     let mut text = String::from("# Lifetimes: made by `cargo xtask verdicts --lifetimes`.\n");
     for names in tables::kernel_names().chunks(8) {
@@ -57,7 +57,7 @@ impl Chance {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// True so many times out of a hundred.
+    /// True in `percent` of a hundred cases.
     fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -67,44 +67,44 @@ impl Chance {
     }
 }
 
-/// What a register holds.
+/// The content of a register.
 #[derive(Clone, Copy)]
 struct Object {
     thing: Thing,
-    /// Nobody looked yet whether it is null.
+    /// It may be null: no check yet.
     unchecked: bool,
 }
 
-/// A reference that is to be released.
+/// A reference to release.
 #[derive(Clone, Copy)]
 struct Reference {
-    /// Bytes below `r10` where the pointer lies.
+    /// Bytes below `r10` of the slot with the pointer.
     slot: usize,
     release: &'static str,
 }
 
-/// A program as it is made.
+/// A program under construction.
 struct Maker<'a> {
     types: &'a Btf,
     chance: Chance,
     stage: &'static Stage,
     lines: Vec<String>,
-    /// Functions behind the program: declaration, if one is needed, and lines.
+    /// Functions after the program: declaration, if needed, and lines.
     functions: Vec<(Option<String>, String)>,
     objects: [Option<Object>; 3],
     references: Vec<Reference>,
     slots: usize,
     labels: usize,
-    /// In a read section, without preemption.
+    /// Whether it is in a read section, and whether preemption is disabled.
     sections: [bool; 2],
     /// The iterator, as an index of the table.
     iterator: Option<usize>,
-    /// What gives the dynptr back, if anything.
+    /// The call that releases the dynptr, if it needs one.
     dynptr: Option<Option<&'static str>>,
     names: Vec<String>,
 }
 
-/// The name of the register of that number among those for objects.
+/// The name of object register number `at`.
 fn register(at: usize) -> &'static str {
     ["r7", "r8", "r9"][at % 3]
 }
@@ -160,7 +160,7 @@ impl<'a> Maker<'a> {
         });
         let mut text = format!("== {number}-{}\ntype: {}\n", self.names.join("-"), self.stage.section);
         for (name, line) in MAPS.iter().filter(|map| wanted.contains(&map.0)) {
-            // An array of programs is for one type: another number of elements makes it another map.
+            // A program array is bound to one program type: a different size makes it another map.
             let own = STAGES.iter().position(|stage| stage.section == self.stage.section).unwrap_or(0);
             let line = line.replace("prog_array 4 4 4", &format!("prog_array 4 4 {}", 4 + own));
             text.push_str(&format!("map: {name} {line}\n"));
@@ -173,7 +173,7 @@ impl<'a> Maker<'a> {
         text
     }
 
-    /// Instructions apart by `;`; `L` is a label of this text alone.
+    /// Emits instructions separated by `;`. `L` is a label local to this text.
     fn emit(&mut self, text: &str) {
         let lines = self.labelled(text);
         self.lines.extend(lines);
@@ -192,7 +192,7 @@ impl<'a> Maker<'a> {
         text.split(';').map(line).collect()
     }
 
-    /// The argument of the program that is an object.
+    /// Loads the program's argument that is an object.
     fn argument(&mut self) {
         let Some((at, thing, nullable)) = self.stage.argument else { return };
         self.emit(&format!("r7 = *(u64 *)(r6 + {})", 8 * at));
@@ -202,7 +202,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The result of a call is kept.
+    /// Keeps the result of a call.
     fn keep(&mut self, thing: Thing, maybe_null: bool) -> usize {
         let at = self.chance.below(3);
         self.emit(&format!("{} = r0", register(at)));
@@ -213,7 +213,7 @@ impl<'a> Maker<'a> {
         at
     }
 
-    /// Goes on where the object is not null.
+    /// Continues if the object is not null.
     fn check(&mut self, at: usize) {
         self.check_or_leave(register(at), None);
         if let Some(object) = &mut self.objects[at] {
@@ -221,7 +221,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Goes on where the register is not null, and ends the program elsewhere; `but` is not held there.
+    /// Continues if the register is not null, and ends the program otherwise; `but` is not held there.
     fn check_or_leave(&mut self, reg: &str, but: Option<usize>) {
         self.labels += 1;
         let label = format!("ok{}", self.labels);
@@ -233,7 +233,7 @@ impl<'a> Maker<'a> {
         self.lines.push(format!("{label}:"));
     }
 
-    /// Gives back what is held, in order; `but` is the slot of what is not.
+    /// Releases everything held, in order; `but` is the slot of the reference that is not held.
     fn cleanup(&self, but: Option<usize>) -> Vec<String> {
         let mut lines = Vec::new();
         let mut say = |text: &str| lines.extend(text.split(';').map(|line| line.trim().to_owned()));
@@ -262,7 +262,7 @@ impl<'a> Maker<'a> {
         self.references.clear();
     }
 
-    /// Where a member lies in a structure of the kernel: names apart by dots.
+    /// The offset of a member in a structure of the kernel; names are separated by dots.
     fn offset(&self, of: &str, path: &str) -> Result<u32, String> {
         let missing = || format!("the types have no {of}.{path}");
         let mut ty = self.types.find(of, Kind::Struct).ok_or_else(missing)?;
@@ -276,7 +276,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Bits before a member, and its type; members of members without a name count.
+/// The bit offset of a member and its type; members of anonymous members are found, too.
 fn find_member(types: &Btf, ty: u32, name: &str, depth: u32) -> Option<(u32, u32)> {
     for member in types.members(ty).ok()? {
         let named = member.name().ok()?;
@@ -299,7 +299,7 @@ mod tests {
     use crate::{Program, entries};
 
     #[test]
-    fn a_seed_stands_for_programs_that_can_be_asked() {
+    fn every_seed_makes_valid_entries() {
         let types = include_bytes!("../../crates/skep-verifier/corpus/linux.btf");
         let types = Btf::parse(&types[..]).unwrap();
         let text = lifetimes(&types, 7, 400).unwrap();

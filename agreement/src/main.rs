@@ -20,19 +20,19 @@ usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.corpus.
        verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.corpus
        verdicts --sample COUNT --out SAMPLE.corpus FILE.corpus
 
-Asks a kernel for its verdict on every program of the files and writes the lines `linux:` anew.
+Asks a kernel for its verdict on every program of the files and rewrites the `linux:` lines.
 
-  --vm VMLINUZ     asks that kernel in a virtual machine (qemu-system-x86_64, cc)
-  --run COMMAND    asks what COMMAND leads to: it gets requests on its standard input and prints answers
-  --print          prints the verdicts and leaves the files as they are
-  --types BTF      asks nothing, but writes those of the kernel's types (/sys/kernel/btf/vmlinux) that the programs of all
-                   these files name to --out, for tests without a kernel
-  --lifetimes COUNT  writes so many programs about lifetimes, made by chance from --seed (0), with the offsets of --types
-  --sample COUNT   writes a part of the programs: so many for each reason of a refusal, and for each event of the accepted
-  -v, -vv          prints logs too: each whole, or with the state after each instruction
+  --vm VMLINUZ     runs that kernel in a virtual machine (needs qemu-system-x86_64 and cc)
+  --run COMMAND    runs COMMAND, which reads requests from standard input and prints answers
+  --print          prints the verdicts without changing the files
+  --types BTF      asks no kernel, but writes to --out the kernel types (from BTF, such as /sys/kernel/btf/vmlinux) that
+                   the programs of all these files name, for tests without a kernel
+  --lifetimes COUNT  writes COUNT random programs about lifetimes, from --seed (0), with member offsets from --types
+  --sample COUNT   writes a selection: COUNT programs for each reason of a refusal, and COUNT accepted for each event
+  -v, -vv          prints logs too: whole logs, or with the state after each instruction
 ";
 
-/// What to do.
+/// The command.
 #[derive(Default)]
 struct Options {
     kernel: Option<PathBuf>,
@@ -93,7 +93,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
     (one_way && files && made_from_nothing <= options.files.is_empty()).then_some(options)
 }
 
-/// Whether every question was answered.
+/// Returns whether every question was answered.
 fn run(options: &Options) -> Result<bool, String> {
     if let (Some(from), Some(to), Some(count)) = (&options.types, &options.out, options.lifetimes) {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
@@ -131,7 +131,7 @@ fn run(options: &Options) -> Result<bool, String> {
     let output = match (&options.kernel, &options.command) {
         (Some(kernel), _) => vm::ask(kernel, &requests)?,
         (None, Some(command)) => piped(command, &requests)?,
-        (None, None) => return Err("no kernel to ask".to_owned()),
+        (None, None) => return Err("no kernel given: use --vm FILE or --run COMMAND".to_owned()),
     };
     let mut answers = answers(&output).into_iter();
     let mut complete = true;
@@ -205,7 +205,7 @@ fn show(options: &Options, entry: &Entry, verdict: &Verdict, answer: &Answer) {
     }
 }
 
-/// What a command prints when it is given the text.
+/// The output of a command for that input.
 fn piped(command: &str, text: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{command}: {error}");
     let mut child = Command::new("sh")
@@ -218,7 +218,7 @@ fn piped(command: &str, text: &str) -> Result<String, String> {
     let text = text.to_owned();
     let writer = thread::spawn(move || input.map_or(Ok(()), |mut input| input.write_all(text.as_bytes())));
     let output = child.wait_with_output().map_err(failed)?;
-    // A command that ended before it read everything shows by the answers that are missing.
+    // If the command ends before it has read everything, answers are missing.
     let _ = writer.join();
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

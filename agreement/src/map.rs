@@ -6,12 +6,12 @@ use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
 
 use crate::entry::number;
 
-/// A field of a map's value that only helpers may touch.
+/// A special field of a map's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What it is: `lock`, `timer`, `wq` or `kptr`.
+    /// Its kind: `lock`, `timer`, `wq` or `kptr`.
     pub what: String,
-    /// Where it is in the value.
+    /// Its offset in the value.
     pub offset: u32,
     /// What a `kptr` points to.
     pub of: Option<String>,
@@ -20,15 +20,15 @@ pub struct Field {
 /// A map that a program may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapLine {
-    /// What it is, but for what its values contain and what its inner maps are.
+    /// Its definition, except the special fields of its values and its template.
     pub def: MapDef,
-    /// Fields of its values.
+    /// Special fields of its values.
     pub fields: Vec<Field>,
-    /// The name of the map that its inner ones look like.
+    /// The name of its template, if it is a map of maps.
     pub inner: Option<String>,
     /// `map_extra`.
     pub extra: u64,
-    /// The value at key 0 of a map that is frozen, in hexadecimal digits.
+    /// The value at key 0 of a frozen map, in hexadecimal digits.
     pub data: Option<String>,
 }
 
@@ -40,7 +40,7 @@ const FLAGS: [(&str, MapFlags); 4] = [
     ("mmapable", MapFlags::MMAPABLE),
 ];
 
-/// What values may contain, and its size.
+/// Kinds of special fields, and their sizes.
 const FIELDS: [(&str, u32); 4] = [("lock", 4), ("timer", 16), ("wq", 16), ("kptr", 8)];
 
 impl MapLine {
@@ -53,9 +53,9 @@ impl MapLine {
             .iter()
             .copied()
             .find(|known| known.name() == kind)
-            .ok_or_else(|| format!("no kind of map is called {kind}"))?;
+            .ok_or_else(|| format!("{kind} is not a kind of map"))?;
         let mut count =
-            |what| word(what).and_then(|word| number(word).ok_or_else(|| format!("{word} is no {what}")));
+            |what| word(what).and_then(|word| number(word).ok_or_else(|| format!("{word} is not a {what}")));
         let (key_size, value_size) = (count("key size")?, count("value size")?);
         let def = MapDef::new(name, kind, key_size, value_size, count("number of elements")?);
         let mut map = Self { def, fields: Vec::new(), inner: None, extra: 0, data: None };
@@ -66,9 +66,9 @@ impl MapLine {
         Ok(map)
     }
 
-    /// One word of those after the sizes.
+    /// Parses one of the words after the sizes.
     fn add(&mut self, word: &str) -> Result<(), String> {
-        let unknown = || format!("{word} says nothing about a map");
+        let unknown = || format!("{word} is not a property of a map");
         let flag = FLAGS.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag);
         if let Some(flag) = flag.or_else(|| number(word).map(MapFlags)) {
             self.def.flags = self.def.flags.union(flag);
@@ -79,7 +79,10 @@ impl MapLine {
         } else if let Some(data) = word.strip_prefix("data=") {
             let digits = data.len() == 2 * self.def.value_size as usize;
             if !digits || !data.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
-                return Err(format!("data must be {} digits in lower case", 2 * self.def.value_size));
+                return Err(format!(
+                    "data must be {} hexadecimal digits in lower case",
+                    2 * self.def.value_size
+                ));
             }
             self.data = Some(data.to_owned());
         } else {
@@ -91,10 +94,10 @@ impl MapLine {
             let offset = number(offset).ok_or_else(unknown)?;
             let size = FIELDS.iter().find(|(name, _)| *name == what).ok_or_else(unknown)?.1;
             if offset.checked_add(size).is_none_or(|end| end > self.def.value_size) {
-                return Err(format!("{what} lies outside of the value"));
+                return Err(format!("{what} is outside of the value"));
             }
             if (what == "kptr") != of.is_some() {
-                return Err("kptr@OFFSET=TYPE says what it points to, and no other field does".to_owned());
+                return Err("expected kptr@OFFSET=TYPE with a type, and other fields without one".to_owned());
             }
             self.fields.push(Field { what: what.to_owned(), offset, of });
         }
@@ -103,7 +106,7 @@ impl MapLine {
 }
 
 impl Field {
-    /// The same for a verifier. What a `kptr` points to has no number here.
+    /// The definition for a verifier. The type of a `kptr` has no BTF id here.
     fn special(&self) -> SpecialField {
         let kind = match self.what.as_str() {
             "lock" => SpecialKind::SpinLock,
@@ -114,13 +117,13 @@ impl Field {
         SpecialField { kind, offset: self.offset, size: self.size() }
     }
 
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub(crate) fn size(&self) -> u32 {
         FIELDS.iter().find(|(name, _)| *name == self.what).map_or(0, |(_, size)| *size)
     }
 }
 
-/// What pairs of hexadecimal digits say.
+/// The bytes that pairs of hexadecimal digits encode.
 fn bytes(digits: &str) -> Arc<[u8]> {
     let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
     digits.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, c| byte << 4 | digit(*c))).collect()
@@ -131,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_a_map_is_and_what_its_values_contain() {
+    fn a_map_line_gives_the_definition_and_special_fields() {
         let map =
             MapLine::parse("m hash 4 64 8 no_prealloc 0x80 timer@16 lock@0 kptr@8=task_struct").unwrap();
         assert_eq!((map.def.kind, map.def.value_size, map.def.flags), (MapKind::Hash, 64, MapFlags(0x81)));
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_say_nothing_are_refused() {
+    fn invalid_map_lines_are_refused() {
         for line in [
             "m",
             "m hush 4 4 4",

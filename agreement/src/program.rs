@@ -1,4 +1,4 @@
-//! An entry's text to instructions and functions.
+//! Assembles an entry's text into instructions and functions.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::section::{STRUCT, Section};
 /// The instructions of an entry.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// One entry a slot. Maps, the kernel's functions and its variables are named by index: maps into the entry's
-    /// list, the others into [`Program::symbols`].
+    /// One element per slot. Maps are indices into the entry's list; the kernel's functions and variables are indices
+    /// into [`Program::symbols`].
     pub insns: Vec<Insn>,
     /// The program and its functions in ascending order.
     pub functions: Vec<Function>,
@@ -26,7 +26,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The first line that is not understood; lines count from the start of the file.
+    /// The first invalid line, counted from the start of the file.
     pub fn of(entry: &Entry) -> Result<Self, Trouble> {
         let mut symbols = Vec::new();
         let text = numbered(entry, &mut symbols)?;
@@ -47,7 +47,7 @@ impl Program {
             }
         }
         for line in &entry.functions {
-            // The assembler is asked where a label is by a call of it behind the program.
+            // A call of the label after the program makes the assembler compute the label's slot.
             let probe = assemble(&format!("{text}\ncall {}", line.name)).map_err(in_file)?;
             if let Some(Insn::Call { target: CallTarget::Local(distance) }) = probe.last() {
                 let start = probe.len() as i64 + i64::from(*distance);
@@ -61,11 +61,11 @@ impl Program {
     }
 }
 
-/// Names of the kernel's types, functions and variables that an entry needs to be understood.
+/// Names of the kernel's types, functions and variables that an entry refers to.
 ///
 /// # Errors
 ///
-/// What is wrong with the entry.
+/// The entry has an error.
 pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
     let mut names = Program::of(entry)?.symbols;
     if let Some(target) = Section::of(&entry.section).and_then(|section| section.target) {
@@ -86,7 +86,7 @@ pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
     Ok(names)
 }
 
-/// The text with numbers beside the names of maps, helpers and what is the kernel's.
+/// The text with the names of maps, helpers and kernel symbols replaced by numbers.
 fn numbered(entry: &Entry, symbols: &mut Vec<String>) -> Result<String, Trouble> {
     let mut text = String::new();
     for (index, line) in entry.text.lines().enumerate() {
@@ -94,7 +94,7 @@ fn numbered(entry: &Entry, symbols: &mut Vec<String>) -> Result<String, Trouble>
         let line = bracketed(line, |word, name| match word {
             "map" | "map_value" => match entry.maps.iter().position(|map| map.def.name == name) {
                 Some(map) => Ok(Some(format!("{name}#{map}"))),
-                None => Err(trouble(format!("no map is called {name}"))),
+                None => Err(trouble(format!("the entry has no map {name}"))),
             },
             "kfunc" | "var" => {
                 let known = symbols.iter().position(|symbol| symbol == name);
@@ -112,7 +112,8 @@ fn numbered(entry: &Entry, symbols: &mut Vec<String>) -> Result<String, Trouble>
     Ok(text)
 }
 
-/// The line with each name in brackets replaced by what `replace` makes of it and the word before the bracket.
+/// The line with each name in brackets replaced by `replace`, which receives the word before the bracket and the
+/// name.
 fn bracketed(
     line: &str,
     mut replace: impl FnMut(&str, &str) -> Result<Option<String>, Trouble>,
@@ -135,7 +136,7 @@ fn bracketed(
     Ok(out)
 }
 
-/// `call bpf_ktime_get_ns` with the helper's number behind it.
+/// `call bpf_ktime_get_ns` with the helper's number.
 fn helper_number(line: &str) -> String {
     let name = line.trim().split(['/', ';', '#']).next().unwrap_or("").trim();
     let helper =
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_helpers_and_kernel_functions_go_by_name() {
+    fn maps_helpers_and_kernel_functions_are_named() {
         let program = program(
             "r1 = map[m] ll\nr1 = map_value[m]+4 ll\ncall bpf_ktime_get_ns\ncall kfunc[f]\n\
              r1 = var[v] ll\ncall kfunc[f]\ng:\nexit",
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_begin_where_calls_lead_and_where_prototypes_say() {
+    fn functions_begin_at_call_targets_and_declared_labels() {
         let program = program("call s\ncall g\nexit\ns:\nexit\ng:\nexit").unwrap();
         let functions: Vec<_> =
             program.functions.iter().map(|f| (f.name.as_str(), f.start, f.global)).collect();

@@ -1,4 +1,4 @@
-//! An entry as a question to a kernel: lines of text, which `guest/guest.c` reads and explains.
+//! An entry as a question to a kernel: lines of text in the format that `guest/guest.c` reads and documents.
 
 use std::fmt::Write;
 
@@ -15,12 +15,12 @@ const CAPABILITIES: u64 = 1 << 38 | 1 << 21;
 const SLEEPABLE: u32 = 16;
 const FRAGS: u32 = 32;
 
-/// The question, or `None` where Linux has no programs of that type. `lines` is how many of the log's last lines the
-/// answer shall have, 0 for all.
+/// The question, or `None` if Linux has no programs of that type. `lines` is the number of the log's last lines in
+/// the answer, 0 for all.
 ///
 /// # Errors
 ///
-/// What is wrong with the entry.
+/// The entry has an error.
 pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>, Trouble> {
     let program = Program::of(entry)?;
     let Some(section) = Section::of(&entry.section) else { return Ok(None) };
@@ -65,7 +65,12 @@ pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>
             None => -1,
             Some(name) => match position(name) {
                 Some(at) => at as i64,
-                None => return Err(trouble(format!("no map before {} is called {name}", map.def.name))),
+                None => {
+                    return Err(trouble(format!(
+                        "the template {name} must be defined before the map {}",
+                        map.def.name
+                    )));
+                }
             },
         };
         let def = &map.def;
@@ -103,7 +108,7 @@ mod tests {
     use crate::entries;
 
     #[test]
-    fn a_question_says_all_that_the_entry_says() {
+    fn a_question_contains_the_whole_entry() {
         let entry = "== a b\ntype: fentry.s/f\nmap: m array 4 8 1 0x80 data=0102030405060708\nlicense: MIT\ncaps: bpf\n\
                      func: cb static int(u32)\ninsns:\nr1 = map[m] ll\nr2 = func[cb] ll\ncall kfunc[g]\nexit\ncb:\nexit\n";
         let text = request(&entries(entry).unwrap()[0], 5, 1).unwrap().unwrap();

@@ -1,6 +1,6 @@
-//! What Linux makes of a section name: program type, expected attach type, and what it is attached to.
+//! Section names as Linux's loader reads them: program type, expected attach type, and target.
 
-/// What a program is attached to, where that has to be said at its load: a type in the kernel's BTF.
+/// The target of an attachment that is fixed at load time: a type in the kernel's BTF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The kind of the type in BTF.
@@ -9,7 +9,7 @@ pub struct Target {
     pub name: String,
 }
 
-/// A section name as numbers.
+/// The numbers for a section name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// The program type.
@@ -18,23 +18,22 @@ pub struct Section {
     pub attach: u32,
     /// Whether the program may sleep.
     pub sleepable: bool,
-    /// What it is attached to.
+    /// The target of the attachment.
     pub target: Option<Target>,
-    /// The structure that its context is, as programs see it.
+    /// The structure of its context, as programs see it.
     pub context: Option<&'static str>,
 }
 
 /// Kinds of BTF.
 const FUNC: u32 = 12;
 const TYPEDEF: u32 = 8;
-/// A structure, of which the target names a member behind a point.
+/// A structure; the target names a member after a dot.
 pub(crate) const STRUCT: u32 = 4;
 
-/// Whether what follows the name says what the program is attached to: the kind of BTF and what its name there begins
-/// with.
+/// If the rest of the name is a target: its kind in BTF and the prefix of its name there.
 type Prefix = Option<(u32, &'static str)>;
 
-/// Section, program type, expected attach type, target, context. The longest that fits counts.
+/// Section, program type, expected attach type, target, context. The longest match counts.
 type Row = (&'static str, u32, u32, Prefix, Option<&'static str>);
 
 const SKB: Option<&str> = Some("__sk_buff");
@@ -128,7 +127,7 @@ const ROWS: &[Row] = &[
 ];
 
 impl Section {
-    /// What that name stands for; `None` for what Linux does not have.
+    /// The numbers for that name; `None` for sections that Linux does not have.
     pub fn of(name: &str) -> Option<Self> {
         let fits = |row: &&Row| Self::rest(name, row.0).is_some();
         let row = ROWS.iter().filter(fits).max_by_key(|row| row.0.len())?;
@@ -138,7 +137,7 @@ impl Section {
         Some(Self { kind: row.1, attach: row.2, sleepable, target, context: row.4 })
     }
 
-    /// What follows after the section's own name, and whether that was marked by `.s`.
+    /// The rest after the section's own name, and whether the name is marked `.s`.
     fn rest<'a>(name: &'a str, section: &str) -> Option<(&'a str, bool)> {
         let rest = name.strip_prefix(section)?;
         let (rest, sleepable) = match rest.strip_prefix(".s") {
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skep_makes_the_same_of_them() {
+    fn skep_reads_sections_in_the_same_way() {
         for row in ROWS {
             let name = if row.3.is_some() { format!("{}/x", row.0) } else { row.0.to_owned() };
             let known = skep_abi::Section::parse(&name).unwrap_or_else(|| panic!("skep knows no {name}"));
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_stand_for_numbers_and_targets() {
+    fn sections_map_to_numbers_and_targets() {
         let numbers = |name| Section::of(name).map(|s| (s.kind, s.attach, s.sleepable));
         assert_eq!(numbers("xdp"), Some((6, 37, false)));
         assert_eq!(numbers("xdp/devmap"), Some((6, 33, false)));

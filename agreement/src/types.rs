@@ -1,12 +1,12 @@
-//! A part of a kernel's BTF: what the programs of corpus files name, and what that is made of.
+//! A part of a kernel's BTF: the types that corpus programs name, and the types that those consist of.
 //!
-//! A kernel has a hundred thousand types, of which a test needs a few hundred. Kept is what the wanted names are made
-//! of, over one pointer: a function with its arguments, the structures that they point to with their members. What
-//! those point to in turn is only declared.
+//! A kernel has a hundred thousand types, and a test needs a few hundred of them. The part contains the wanted names
+//! with their types across one pointer: a function with its arguments, and the structures that they point to with
+//! their members. Types behind a second pointer are only declared.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Pointers that are followed from what is wanted.
+/// Number of pointers to follow from a wanted type.
 const HOPS: u32 = 1;
 const HEADER: usize = 24;
 const MAGIC: u16 = 0xeb9f;
@@ -27,25 +27,26 @@ const FLOAT: u32 = 16;
 const DECL_TAG: u32 = 17;
 const ENUM64: u32 = 19;
 
-/// A type as it is written.
+/// A type in its encoded form.
 #[derive(Clone, Debug)]
 struct Record {
     name: u32,
     info: u32,
     /// The size in bytes or another type, by kind.
     size_or_type: u32,
-    /// What follows, by kind.
+    /// The data after the header, by kind.
     tail: Vec<u32>,
 }
 
-/// What of the kernel's types these names need. A name stands for functions, variables, types and structures alike.
+/// The part of the kernel's types that these names need. A name selects all functions, variables, types and
+/// structures that have it.
 ///
 /// # Errors
 ///
-/// What is wrong with the bytes, or the name that no type has.
+/// The bytes are invalid, or no type has one of the names.
 pub fn part(btf: &[u8], names: &BTreeSet<String>) -> Result<Vec<u8>, String> {
     let (records, strings) = read(btf)?;
-    // Pointers between what is wanted and each type; type 0 is void.
+    // The number of pointers between a wanted type and each type; type 0 is void.
     let mut hops: Vec<Option<u32>> = vec![None; records.len()];
     let mut missing = names.clone();
     let mut waiting = VecDeque::new();
@@ -67,10 +68,11 @@ pub fn part(btf: &[u8], names: &BTreeSet<String>) -> Result<Vec<u8>, String> {
             continue;
         }
         for target in record.references() {
-            let known = hops.get_mut(target as usize).ok_or_else(|| format!("type {target} is not there"))?;
+            let known =
+                hops.get_mut(target as usize).ok_or_else(|| format!("type {target} does not exist"))?;
             if known.is_none_or(|known| known > near + cost) {
                 *known = Some(near + cost);
-                // What is nearer is looked at first, so that few types are looked at twice.
+                // Breadth first, so that few types are visited twice.
                 if cost == 0 {
                     waiting.push_front(target as usize)
                 } else {
@@ -81,7 +83,7 @@ pub fn part(btf: &[u8], names: &BTreeSet<String>) -> Result<Vec<u8>, String> {
     }
     let mut records = records;
     for (id, record) in records.iter_mut().enumerate().filter(|(_, record)| record.kind() == DATASEC) {
-        // Sections hold the variables that are there. Which one it is says whether each CPU has its own.
+        // Sections contain the kept variables. A variable's section tells whether it is per-CPU.
         let kept = |variable: &&[u32]| hops.get(variable[0] as usize).is_some_and(Option::is_some);
         record.tail = record.tail.chunks(3).filter(kept).flatten().copied().collect();
         record.info = (DATASEC << 24) | (record.tail.len() / 3) as u32;
@@ -95,12 +97,12 @@ impl Record {
         (self.info >> 24) & 31
     }
 
-    /// Whether it is only declared where it is far away.
+    /// Whether it is only declared when it is far away.
     fn ends_here(&self) -> bool {
         matches!(self.kind(), STRUCT | UNION | FUNC_PROTO)
     }
 
-    /// Where in the tail numbers of types stand: the first, and the distance of the next.
+    /// The positions of type ids in the tail: the first, and the stride.
     fn types_in_tail(&self) -> Option<(usize, usize)> {
         match self.kind() {
             STRUCT | UNION => Some((1, 3)),
@@ -110,7 +112,7 @@ impl Record {
         }
     }
 
-    /// Where in the tail names stand.
+    /// The positions of names in the tail.
     fn names_in_tail(&self) -> Option<usize> {
         match self.kind() {
             STRUCT | UNION | ENUM64 => Some(3),
@@ -137,7 +139,7 @@ impl Record {
         found
     }
 
-    /// The same with other numbers of types.
+    /// The same type with other ids.
     fn renumbered(&self, new: impl Fn(u32) -> u32) -> Self {
         let mut record = self.clone();
         if record.refers() {
@@ -160,7 +162,7 @@ fn read(btf: &[u8]) -> Result<(Vec<Record>, &[u8]), String> {
     let header: Option<Vec<u32>> = (0..HEADER / 4).map(|index| word(4 * index)).collect();
     let header = header.ok_or_else(cut)?;
     if header[0] as u16 != MAGIC {
-        return Err("these are no types".to_owned());
+        return Err("the bytes are not BTF".to_owned());
     }
     let [body, from, size, strings, length] = [1, 2, 3, 4, 5].map(|index| header[index] as usize);
     let (from, to) = (body + from, body + from + size);
@@ -187,7 +189,7 @@ fn read(btf: &[u8]) -> Result<(Vec<Record>, &[u8]), String> {
     Ok((records, strings))
 }
 
-/// The string at that place.
+/// The string at that offset.
 fn string(strings: &[u8], offset: u32) -> &str {
     let bytes = strings.get(offset as usize..).unwrap_or_default();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_kept_over_one_pointer_and_the_rest_declared_or_left_out() {
+    fn types_are_kept_across_one_pointer_and_declared_beyond() {
         let part = part(&whole(), &BTreeSet::from(["f".to_owned()])).unwrap();
         let (records, strings) = read(&part).unwrap();
         let found: Vec<_> = records[1..].iter().map(|r| (r.kind(), string(strings, r.name))).collect();
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_hold_the_variables_that_are_wanted() {
+    fn sections_contain_the_wanted_variables() {
         let part = part(&whole(), &BTreeSet::from(["w".to_owned()])).unwrap();
         let (records, strings) = read(&part).unwrap();
         let found: Vec<_> = records[1..].iter().map(|r| (r.kind(), string(strings, r.name))).collect();
@@ -299,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_types_and_names_that_are_not_there_are_refused() {
+    fn invalid_btf_and_missing_names_are_refused() {
         let names = BTreeSet::from(["f".to_owned()]);
         let whole = whole();
         for length in 0..whole.len() {
-            // No length may do worse than an error.
+            // A wrong length may at most give an error.
             let _ = part(&whole[..length], &names);
         }
         assert!(part(&[0; 64], &names).is_err());

@@ -4,7 +4,7 @@
 //!   initrd: /init = guest, /requests        kernel --> guest: reads, asks, prints --> second serial line --> answers
 //! ```
 //!
-//! The machine needs neither disks nor modules. It may hang on what it is asked, and is given up then.
+//! The machine needs neither disks nor modules. It may hang on a question, and is killed then.
 
 use std::fs;
 use std::io::Read;
@@ -16,22 +16,22 @@ use std::time::{Duration, Instant};
 /// The guest's source.
 const GUEST: &str = include_str!("../guest/guest.c");
 
-/// What the machine is given up after.
+/// The time limit after which the machine is killed.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The last line of the guest.
 const DONE: &str = "DONE";
 
-/// Asks the kernel in that file (a `vmlinuz`); the text holds the answers, among other lines.
+/// Asks the kernel in that file (a `vmlinuz`); the returned text contains the answers, among other lines.
 ///
 /// # Errors
 ///
-/// What could not be started, or that the machine came to no end.
+/// A program could not be started, or the machine did not end in time.
 pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("skep-agreement-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let answer = ask_in(&folder, kernel, requests);
-    // What is left behind harms nobody.
+    // A directory that remains does no harm.
     let _ = fs::remove_dir_all(&folder);
     answer
 }
@@ -86,12 +86,12 @@ fn compiled(folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// What the machine printed until its end.
+/// The machine's output.
 fn finished(mut machine: Child) -> Result<String, String> {
     let Some(mut output) = machine.stdout.take() else { return Err("the machine has no output".to_owned()) };
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error counts.
+        // Output read before an error counts.
         let _ = output.read_to_end(&mut bytes);
         bytes
     });
@@ -99,18 +99,18 @@ fn finished(mut machine: Child) -> Result<String, String> {
     while start.elapsed() < PATIENCE && matches!(machine.try_wait(), Ok(None)) {
         thread::sleep(Duration::from_millis(50));
     }
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = machine.kill();
     let _ = machine.wait();
     let text = reader.join().map_err(|_| "the machine's output was lost".to_owned())?;
     let text = String::from_utf8_lossy(&text).into_owned();
     match text.lines().any(|line| line.trim() == DONE) {
         true => Ok(text),
-        false => Err(format!("the machine came to no end; it printed\n{text}")),
+        false => Err(format!("the machine did not end in time; it printed\n{text}")),
     }
 }
 
-/// Files as the kernel unpacks them: each a header of hexadecimal numbers, its name and its bytes, all aligned to 4.
+/// Files as a cpio archive: each has a header of hexadecimal numbers, its name and its bytes, all aligned to 4.
 fn archive(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (index, (name, mode, bytes)) in files.iter().chain(&[("TRAILER!!!", 0, &[][..])]).enumerate() {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archives_hold_names_and_bytes_at_multiples_of_four() {
+    fn archives_align_names_and_bytes_to_four() {
         let archive = archive(&[("ab", 0o100644, b"xyz")]);
         assert_eq!(&archive[..14], b"07070100000001");
         assert_eq!(&archive[54..62], b"00000003");

@@ -1,13 +1,13 @@
-//! Every interleaving of look-ups with the coming and going of texts and arenas, by loom: the index is compiled here a
-//! second time, over loom's atomics and with packs of two chunks.
+//! loom runs the interleavings of look-ups with the creation and removal of texts and arenas: the index is compiled
+//! here a second time, with loom's atomics and packs of two chunks.
 //!
-//! What is entered is a value that loom watches. Freeing it is modelled as writing to it: a look-up that could still be
-//! reading it is a race, which loom reports.
+//! The entries are values that loom tracks. Freeing one is modelled as a write: a concurrent look-up of it is a data
+//! race, which loom reports.
 
 #[path = "../../crates/skep-text/src/fault/index.rs"]
 mod index;
 
-/// What `skep-text/src/fault/sync.rs` has, of loom's.
+/// The items of `skep-text/src/fault/sync.rs`, from loom.
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -27,11 +27,11 @@ use sync::{AtomicPtr, AtomicUsize, Ordering};
 const CHUNK_BYTES: usize = 64;
 const PACK_BYTES: usize = 2 * CHUNK_BYTES;
 
-/// Where the arenas of the models are.
+/// The address of the models' arenas.
 const HERE: usize = 16 * PACK_BYTES;
 const THERE: usize = 32 * PACK_BYTES;
 
-/// A table, as far as the model cares.
+/// A simplified table.
 struct Watched(UnsafeCell<usize>);
 
 // SAFETY: loom checks every access.
@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// Frees a table. It really stays, so that a wrong look-up is found by loom and not by accident.
+/// Frees a table. Its memory stays, so that loom reports a wrong look-up reliably.
 fn free(table: NonNull<Watched>) {
     // SAFETY: leaked.
     unsafe { table.as_ref() }.0.with_mut(|value| {
@@ -65,7 +65,7 @@ fn arena(index: &'static Index<Watched>, start: usize) -> Directory<Watched> {
     index.register(start..start + PACK_BYTES)
 }
 
-/// The text that is the chunk of that number.
+/// The text of the chunk with that number.
 fn chunk(start: usize, number: usize) -> Range<usize> {
     let start = start + number * CHUNK_BYTES;
     start..start + 40
@@ -78,14 +78,14 @@ fn enter(arena: &Directory<Watched>, text: &Range<usize>, name: usize) -> NonNul
     table
 }
 
-/// What a thread finds that faults in this text.
+/// The entry that a thread finds after a fault in this text.
 fn found(index: &Index<Watched>, text: &Range<usize>) -> Option<usize> {
-    // SAFETY: the models run this in live texts only; where they do not, loom is to find out.
+    // SAFETY: the models run this in live texts; the must-fail model does not, and loom reports it.
     unsafe { index.find(text.start + 8) }.map(Watched::name)
 }
 
 #[test]
-fn a_text_is_found_while_its_neighbour_comes_and_goes() {
+fn a_text_is_found_while_its_neighbour_changes() {
     loom::model(|| {
         let index = index();
         let arena = arena(index, HERE);
@@ -98,8 +98,8 @@ fn a_text_is_found_while_its_neighbour_comes_and_goes() {
     });
 }
 
-/// A chunk with one text, then another, and a thread that runs what it is told of. `waits` is whether the chunk is used
-/// again only when the thread has left.
+/// A chunk with one text, then another, and a thread that runs the published text. `waits`: whether the chunk is
+/// reused only after the thread has left.
 fn a_chunk_is_used_again(waits: bool) {
     loom::model(move || {
         let index = index();
@@ -140,12 +140,12 @@ fn the_later_text_of_a_chunk_is_found_and_never_the_earlier_one() {
 
 #[test]
 #[should_panic]
-fn a_text_that_is_removed_while_a_thread_is_in_it_is_noticed_by_the_model() {
+fn the_model_detects_removal_of_a_text_in_use() {
     a_chunk_is_used_again(false);
 }
 
 #[test]
-fn nothing_is_found_for_a_text_without_probes_in_a_chunk_that_had_some() {
+fn a_text_without_probes_finds_none_of_an_earlier_text() {
     loom::model(|| {
         let index = index();
         let arena = arena(index, HERE);
@@ -159,7 +159,7 @@ fn nothing_is_found_for_a_text_without_probes_in_a_chunk_that_had_some() {
 }
 
 #[test]
-fn a_text_is_found_while_another_arena_goes_and_a_third_takes_its_node() {
+fn a_text_is_found_while_other_arenas_reuse_a_node() {
     loom::model(|| {
         let index = index();
         let mine = arena(index, HERE);
@@ -168,7 +168,7 @@ fn a_text_is_found_while_another_arena_goes_and_a_third_takes_its_node() {
         let gone = enter(&other, &chunk(THERE, 1), 2);
         let faults = thread::spawn(move || {
             assert_eq!(found(index, &chunk(HERE, 1)), Some(1));
-            // And a fault of the host's own.
+            // And a fault outside of all arenas.
             assert_eq!(found(index, &chunk(64 * PACK_BYTES, 0)), None);
         });
         other.remove(&chunk(THERE, 1));
@@ -182,7 +182,7 @@ fn a_text_is_found_while_another_arena_goes_and_a_third_takes_its_node() {
 }
 
 #[test]
-fn an_arena_at_the_addresses_of_an_earlier_one_is_found_by_whoever_runs_its_texts() {
+fn texts_of_an_arena_at_reused_addresses_are_found() {
     loom::model(|| {
         let index = index();
         let first = arena(index, HERE);
@@ -224,7 +224,7 @@ fn arenas_that_register_at_once_are_both_found() {
 }
 
 #[test]
-fn the_first_texts_of_a_pack_that_come_at_once_are_both_found() {
+fn two_simultaneous_first_texts_of_a_pack_are_found() {
     loom::model(|| {
         let index = index();
         let shared: &'static Directory<Watched> = Box::leak(Box::new(arena(index, HERE)));

@@ -1,18 +1,18 @@
-//! Every order in which producers and the consumer of a ring buffer can meet, by loom: the protocol is
-//! compiled here a second time, over loom's atomics and with a ring of a few words.
+//! loom runs the interleavings of a ring buffer's producers and consumer: the protocol is compiled here a second
+//! time, with loom's atomics and a ring of a few words.
 
 #[allow(dead_code, unreachable_pub, reason = "the models use some of it")]
 #[path = "../../crates/skep-maps/src/ring/protocol.rs"]
 mod protocol;
 
-/// What `skep-maps/src/ring/sync.rs` has, of loom's.
+/// The items of `skep-maps/src/ring/sync.rs`, from loom.
 mod sync {
     use std::cell::Cell;
 
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     thread_local! {
-        /// Whether fences are left out. loom runs the threads of a model on one of the system's.
+        /// Whether fences are omitted. loom runs all threads of a model on one system thread.
         pub(crate) static NO_FENCES: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -41,7 +41,7 @@ struct Model {
 }
 
 impl Model {
-    /// It is not dropped where loom finds a deadlock: that would panic in a panic.
+    /// Not dropped after a deadlock that loom reports: dropping would panic during a panic.
     fn new(words: u64) -> ManuallyDrop<Arc<Self>> {
         let size = words * HEADER;
         ManuallyDrop::new(Arc::new(Self {
@@ -69,7 +69,7 @@ impl Model {
         self.ring().commit(offset, Outcome::Submitted, Wakeup::Usual);
     }
 
-    /// Takes so many records, and sleeps where there is none.
+    /// Takes `count` records, and sleeps while there is none.
     fn take(&self, count: usize) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.len() < count {
@@ -138,7 +138,7 @@ fn two_producers() {
 }
 
 #[test]
-fn what_two_producers_submit_wakes_the_consumer_and_is_whole() {
+fn records_of_two_producers_wake_the_consumer_and_are_whole() {
     model(two_producers);
 }
 
@@ -157,9 +157,9 @@ fn without_the_fences_a_wake_up_is_lost() {
 }
 
 #[test]
-fn records_that_are_reserved_again_are_zero_and_whole() {
+fn reused_records_are_zero_and_whole() {
     model(|| {
-        // Room for one record of two words at a time: as in Linux, one byte is always left.
+        // Room for one record of two words: as in Linux, one byte always stays free.
         let model = Model::new(4);
         let producer = spawn(&model, |model| {
             for value in 1..=3 {
@@ -179,7 +179,7 @@ fn records_that_are_reserved_again_are_zero_and_whole() {
 }
 
 #[test]
-fn a_reservation_that_interrupts_another_is_behind_it() {
+fn a_reservation_that_interrupts_another_comes_after_it() {
     model(|| {
         let model = Model::new(8);
         let producer = spawn(&model, |model| {
@@ -195,7 +195,7 @@ fn a_reservation_that_interrupts_another_is_behind_it() {
 }
 
 #[test]
-fn a_discarded_record_gives_way_to_those_that_it_held_back() {
+fn a_discarded_record_releases_those_behind_it() {
     model(|| {
         let model = Model::new(8);
         let first = model.reserve(1).unwrap();

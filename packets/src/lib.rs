@@ -1,10 +1,10 @@
-//! Headers as bytes, each function wrapping what the one below it made:
+//! Packet headers as bytes; each function wraps the result of the one inside it:
 //!
 //! ```text
 //!   ethernet( tags, type, ipv4( addresses, protocol, tcp( ports, flags, payload ) ) )
 //! ```
 //!
-//! Everything made here is correct, checksums included; what is to be malformed is damaged afterwards.
+//! All packets made here are valid, checksums included; tests that need malformed packets damage them afterwards.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub type Mac = [u8; 6];
 pub mod ethertype {
     pub const IPV4: u16 = 0x0800;
     pub const ARP: u16 = 0x0806;
-    /// Ethernet frames within GRE.
+    /// Ethernet frames in GRE.
     pub const BRIDGED: u16 = 0x6558;
     /// A VLAN tag of the customer (802.1Q).
     pub const VLAN: u16 = 0x8100;
@@ -85,9 +85,9 @@ pub fn ethernet(to: Mac, from: Mac, tags: &[(u16, u16)], kind: u16, payload: &[u
 /// The fields of an IPv4 header besides addresses and lengths.
 #[derive(Clone, Copy)]
 pub struct Ipv4<'a> {
-    /// Of [`protocol`].
+    /// One of [`protocol`].
     pub protocol: u8,
-    /// Hops that it may still make.
+    /// The time to live (hop limit).
     pub ttl: u8,
     /// The identification that fragments share.
     pub id: u16,
@@ -170,11 +170,11 @@ pub fn fragment6(next: u8, offset: u16, more: bool, id: u32, payload: &[u8]) -> 
 /// The fields of a TCP header besides ports.
 #[derive(Clone, Copy)]
 pub struct Tcp {
-    /// The first byte's number.
+    /// The sequence number of the first byte.
     pub sequence: u32,
-    /// The number of the next byte that is expected.
+    /// The acknowledgement number: that of the next expected byte.
     pub acknowledged: u32,
-    /// Of [`flag`].
+    /// Bits of [`flag`].
     pub flags: u8,
 }
 
@@ -203,7 +203,7 @@ pub fn udp(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Vec<u8> {
     push16(&mut datagram, 0);
     datagram.extend_from_slice(payload);
     let check = match !sum(&datagram, pseudo_header(from.0, to.0, protocol::UDP, datagram.len())) {
-        0 => 0xffff, // 0 would say that there is no checksum
+        0 => 0xffff, // 0 would mean that there is no checksum
         check => check,
     };
     datagram[6..8].copy_from_slice(&check.to_be_bytes());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_are_padded_and_tags_stand_before_the_type() {
+    fn short_frames_are_padded_and_tags_precede_the_type() {
         let frame = ethernet(
             [1; 6],
             [2; 6],
@@ -310,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_mpls_end_with_the_bottom_of_the_stack() {
+    fn only_the_last_mpls_label_is_marked_bottom_of_stack() {
         assert_eq!(mpls(2, &[]), [0, 6, 0x50, 64, 0, 6, 0x61, 64]);
     }
 
     #[test]
-    fn a_fragments_offset_stands_above_its_flags() {
+    fn a_fragment_s_offset_is_above_its_flags() {
         assert_eq!(fragment6(protocol::UDP, 0, true, 9, &[]), [17, 0, 0, 1, 0, 0, 0, 9]);
         assert_eq!(fragment6(protocol::UDP, 24, true, 9, &[])[2..4], [0, 0x19]);
     }
 
     #[test]
-    fn extension_headers_are_as_long_as_they_say() {
+    fn extension_headers_have_their_declared_length() {
         assert_eq!(extension(protocol::TCP, 0, &[]).len(), 8);
         assert_eq!(extension(protocol::TCP, 2, &[]).len(), 24);
         assert_eq!(authentication(protocol::TCP, 1, &[]).len(), (4 + 2) * 4);

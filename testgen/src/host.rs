@@ -1,7 +1,8 @@
-//! A host for generated programs: memory, maps and helpers, all deterministic. The maps are minimal. Their handles
-//! are addresses of [`Table`]s, which the look-up helper reads; there are no locks, so a host serves one thread.
-//! Addresses are constant for the host's life, and only contents are reset between runs, so that two runs see the
-//! same addresses.
+//! A host for generated programs: memory, maps and helpers, all deterministic.
+//!
+//! The maps are minimal. Their handles are addresses of [`Table`]s, which the look-up helper reads; there are no
+//! locks, so a host serves one thread. Addresses are constant for the host's life, and only contents are reset
+//! between runs, so that two runs see the same addresses.
 
 use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
 

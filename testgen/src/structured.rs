@@ -5,8 +5,9 @@
 //!
 //! * registers and stack bytes are read after they were written;
 //! * addresses keep a known offset, or get a variable one that was masked just before;
-//! * in loops, each register and slot that holds a number or an address at the head does so at the end. Results are
-//!   computed from everything that is live at the end, so that a wrong value anywhere is likely to show.
+//! * in loops, each register and slot that holds a number or an address at the head does so at the end.
+//!
+//! Results are computed from everything that is live at the end, so that a wrong value anywhere is likely to show.
 
 mod calls;
 mod control;

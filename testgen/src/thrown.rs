@@ -4,6 +4,7 @@
 //!   r0 = 5        r1 = 5
 //!   exit          call kfunc[bpf_throw]
 //! ```
+//!
 //! Functions whose address is taken are called by helpers, where throwing is not allowed. A throw may not be a
 //! function's last instruction, because control would fall off the end.
 

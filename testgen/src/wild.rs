@@ -1,5 +1,7 @@
-//! Programs that attack a verifier. Most should be refused. Accepted ones must do no harm: they run in the
-//! interpreter's checking mode, with many inputs. Six kinds:
+//! Programs that attack a verifier.
+//!
+//! Most should be refused. Accepted ones must do no harm: they run in the interpreter's checking mode, with many
+//! inputs. Six kinds:
 //!
 //! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used as an
 //!   offset into memory. Whether that is safe depends on every transfer function of the verifier;

@@ -1,32 +1,32 @@
-//! Running programs that were built for the tests' own machine.
+//! Runs programs that were built for the same target as the tests.
 //!
-//! Under an emulator the kernel cannot execute them: they need the same runner that cargo started the test with. Cargo
-//! tells it to nobody, so the one variable that tests can see must be set: `CARGO_TARGET_<TRIPLE>_RUNNER`.
+//! Under an emulator the kernel cannot execute them: they need the runner with which cargo started the test. Tests
+//! can see it only in the variable `CARGO_TARGET_<TRIPLE>_RUNNER`, which must be set.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// This very program, to be run again.
+/// A command that runs this program again.
 ///
 /// # Panics
 ///
-/// Where the path of the program is not known.
+/// If the path of the program is unknown.
 pub fn itself() -> Command {
     other(std::env::current_exe().expect("a program knows its own path"))
 }
 
-/// The test that calls this, to be run again alone in a process of its own. It shows its output.
+/// A command that runs only the calling test again, in a process of its own, and shows its output.
 ///
 /// # Panics
 ///
-/// On a thread that the test started: only the test's own thread has its name.
+/// On a thread that the test started, because only the test's own thread has its name.
 pub fn this_test() -> Command {
     let mut command = itself();
     command.args([&test_name(), "--exact", "--nocapture", "--test-threads=1"]);
     command
 }
 
-/// The full name of the test that calls this, with its modules: the harness names the test's thread so.
+/// The full name of the calling test, with its modules: the name that the harness gave the test's thread.
 ///
 /// # Panics
 ///
@@ -37,7 +37,7 @@ pub fn test_name() -> String {
     name.expect("a test asks for its name on its own thread").to_owned()
 }
 
-/// A program that was built for the same machine as this one.
+/// A command for a program that was built for the same target as this one.
 pub fn other(program: impl AsRef<OsStr>) -> Command {
     let runner = runner();
     let mut words = runner.split_whitespace();
@@ -47,7 +47,7 @@ pub fn other(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// What starts such programs, in words; none where the kernel does.
+/// The words of the runner; none if the kernel executes such programs itself.
 pub fn runner() -> String {
     let machine = std::env::consts::ARCH.to_uppercase();
     std::env::var(format!("CARGO_TARGET_{machine}_UNKNOWN_LINUX_GNU_RUNNER")).unwrap_or_default()
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_runs_itself_whatever_runs_it() {
+    fn a_program_can_run_itself_with_any_runner() {
         const CHILD: &str = "SKEP_TESTKIT_CHILD";
         if std::env::var_os(CHILD).is_some() {
             std::process::exit(77);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_name_is_no_test() {
+    fn a_thread_without_a_name_is_not_a_test() {
         assert!(std::thread::spawn(test_name).join().is_err());
     }
 }

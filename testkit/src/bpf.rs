@@ -1,8 +1,8 @@
-//! The system call bpf(2): its attribute structures, once for every test and benchmark that asks the running kernel.
+//! The system call bpf(2): its attribute structures, for all tests and benchmarks that use the running kernel.
 //!
-//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. A structure may end before the union
-//! does: the kernel takes what is missing for zero. Creating maps, loading programs and running them are safe
-//! functions; commands that read or write through addresses of the caller's go through [`command`].
+//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. A structure may be shorter than the
+//! union: the kernel treats missing bytes as zero. Creating maps, loading programs and running them are safe
+//! functions; commands with addresses of the caller's memory go through [`command`].
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,7 +11,7 @@ const MAP_CREATE: libc::c_long = 0;
 const PROG_LOAD: libc::c_long = 5;
 const PROG_TEST_RUN: libc::c_long = 10;
 
-/// Commands that take addresses of the caller's.
+/// Commands that take addresses of the caller's memory.
 #[allow(missing_docs)]
 pub mod commands {
     pub const MAP_LOOKUP: libc::c_long = 1;
@@ -51,8 +51,8 @@ pub struct MapAttr {
     pub map_extra: u64,
 }
 
-/// Attributes of the commands for one element, and of [`MAP_FREEZE`](commands::MAP_FREEZE), which reads the descriptor
-/// alone.
+/// Attributes of the commands for one element, and of [`MAP_FREEZE`](commands::MAP_FREEZE), which reads only the
+/// descriptor.
 #[allow(missing_docs)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +60,7 @@ pub struct ElementAttr {
     pub map_fd: u32,
     pub unused: u32,
     pub key: u64,
-    /// The value's address, or the next key's.
+    /// The address of the value or of the next key.
     pub value: u64,
     pub flags: u64,
 }
@@ -125,23 +125,23 @@ struct RunAttr {
 ///
 /// # Safety
 ///
-/// `attr` is the structure of that command, and each address in it is 0 or of memory that lives through the call and is
-/// as large as the command takes it for: a map's keys and values, or the sizes in `attr`.
+/// `attr` is the structure of that command. Each address in it is 0 or points to memory that lives through the call
+/// and is as large as the command assumes: by a map's sizes of keys and values, or by the sizes in `attr`.
 pub unsafe fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
     // SAFETY: the caller's promise; bytes of the union beyond `attr` count as zero (bpf(2)).
     let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
-/// As [`command`], for those that return a descriptor.
+/// As [`command`], for commands that return a descriptor.
 unsafe fn created<T>(number: libc::c_long, attr: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let descriptor = unsafe { command(number, attr) }?;
-    // SAFETY: the kernel has just made this descriptor for us alone.
+    // SAFETY: the kernel has just created this descriptor, and only this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Creates a map. It is gone with its descriptor.
+/// Creates a map, which exists until its descriptor is dropped.
 ///
 /// # Errors
 ///
@@ -151,7 +151,7 @@ pub fn create_map(mut attr: MapAttr) -> io::Result<OwnedFd> {
     unsafe { created(MAP_CREATE, &mut attr) }
 }
 
-/// A program to be loaded.
+/// A program to load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// `BPF_PROG_TYPE_..`
@@ -160,13 +160,13 @@ pub struct Load<'a> {
     pub flags: u32,
     /// Instructions as bytes, which name maps by their descriptors.
     pub code: &'a [u8],
-    /// What the verifier logs: [`LOG_STATS`], or 1 for everything.
+    /// The log level of the verifier: [`LOG_STATS`], or 1 for everything.
     pub log_level: u32,
-    /// The longest log, in bytes. A program whose log is longer is refused.
+    /// Maximum length of the log in bytes. A program with a longer log is refused.
     pub log_size: usize,
 }
 
-/// Has the kernel verify and load a program under the licence `GPL`: its descriptor, and what the verifier logged.
+/// Lets the kernel verify and load a program under the licence `GPL`; returns its descriptor and the verifier's log.
 ///
 /// # Errors
 ///
@@ -195,7 +195,7 @@ pub fn load(program: &Load<'_>) -> Result<(OwnedFd, String), (io::Error, String)
 }
 
 /// Runs a program `repeat` times over a packet without leaving the kernel. Returns the last result and how many bytes
-/// of `out` the kernel wrote: the packet as the program left it. Without a packet the program gets no context.
+/// of `out` the kernel wrote: the packet as the program left it. Without a packet the program receives no context.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Children that end, whatever hangs.
+//! Forked children with a time limit.
 //!
-//! A child has one thread of its parent's, and the locks as all of them held them. Under QEMU those are the emulator's
-//! as well: now and then a child of a process with several threads waits for one of them for ever, all its signals
-//! blocked, before it has done anything of its own. So the parent's patience ends; and where emulation is why, it tries
-//! again.
+//! A child has a copy of one thread of its parent, and of the locks in the state in which all threads held them.
+//! Under QEMU these include the emulator's locks: sometimes a child of a multi-threaded process waits for one of them
+//! for ever, with all signals blocked, before it runs any code of its own. So the parent has a time limit, and under
+//! an emulator it tries again.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -11,30 +11,29 @@ use std::time::{Duration, Instant};
 
 use crate::skip::{is_emulated, say};
 
-/// More than any child takes, in an emulator too.
+/// The time limit: more than any child takes, under an emulator too.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a child may hang where the emulator may be why.
+/// How often a child may hang under an emulator.
 const ATTEMPTS: u32 = 5;
 
-/// Forks, and waits for the child, which runs `f` and ends with what it returns.
+/// Forks a child that runs `f` and exits with its result, and waits for the child.
 ///
 /// # Panics
 ///
-/// Where there can be no child, or it does not end within twenty seconds; under an emulator, where that happens five
-/// times in a row.
+/// If fork(2) fails, or the child does not end within twenty seconds; under an emulator, if that happens five times
+/// in a row.
 ///
 /// # Safety
 ///
-/// The child is a copy of this thread alone: `f` must do nothing that relies on another thread or on what one had
-/// locked.
+/// The child is a copy of this thread only: `f` must not rely on another thread, or on a lock that one held.
 pub unsafe fn in_a_child(f: impl FnOnce() -> i32) -> ExitStatus {
     for attempt in 1.. {
-        // SAFETY: the caller's promise for the child; the parent goes on as before.
+        // SAFETY: the caller's promise for the child; the parent continues normally.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
         if child == 0 {
             let status = f();
-            // SAFETY: ends the child without destructors of what is the parent's.
+            // SAFETY: ends the child without running destructors of the parent's objects.
             unsafe { libc::_exit(status) };
         }
         match patiently(child) {
@@ -46,12 +45,12 @@ pub unsafe fn in_a_child(f: impl FnOnce() -> i32) -> ExitStatus {
     unreachable!("the last attempt returns or panics")
 }
 
-/// The child's end; `None` where it had to be killed.
+/// The child's wait status; `None` if it had to be killed.
 fn patiently(child: libc::pid_t) -> Option<ExitStatus> {
     let started = Instant::now();
     let mut status = 0;
     loop {
-        // SAFETY: our own child, and a place for its status.
+        // SAFETY: our own child, and a valid pointer for its status.
         match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } {
             0 if started.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
             0 => break,
@@ -61,7 +60,7 @@ fn patiently(child: libc::pid_t) -> Option<ExitStatus> {
             }
         }
     }
-    // SAFETY: our own child, which nobody has waited for.
+    // SAFETY: our own child, which has not been waited for.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &mut status, 0);
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_end_with_what_they_return_or_die_of() {
+    fn children_end_with_their_result_or_signal() {
         // SAFETY: the children do nothing but end.
         let (returned, died) = unsafe {
             let abort = || {

@@ -1,15 +1,15 @@
-//! Signals to a thread at its own pace.
+//! Signals sent to a thread at its own pace.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sends a thread a signal again and again until `over`: each time not before the thread has gone on since the last,
-/// which it counts in `steps`. Where handlers take long, it would come to nothing else.
+/// Sends a thread a signal repeatedly until `over`: each one only after the thread has made progress since the last,
+/// which it counts in `steps`. Otherwise slow handlers would leave the thread no time.
 ///
 /// # Safety
 ///
-/// The thread lives until this is done.
+/// The thread lives until this function returns.
 pub unsafe fn interrupt(
     thread: libc::pthread_t,
     signal: libc::c_int,
@@ -29,8 +29,7 @@ pub unsafe fn interrupt(
     }
 }
 
-/// Does something again and again while a signal interrupts this thread, until that is `enough`, and for 20 seconds at
-/// most.
+/// Repeats a step while a signal interrupts this thread, until `enough` returns true, and for 20 seconds at most.
 pub fn while_interrupted(signal: libc::c_int, enough: impl Fn() -> bool + Sync, mut step: impl FnMut()) {
     let (steps, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     // SAFETY: there is always a current thread.

@@ -1,14 +1,14 @@
-//! What the tests of all crates share: how a test says that it cannot show something here, and how it runs itself
-//! again in a process of its own, or forks one.
+//! Shared code of the tests of all crates: how a test reports that it cannot run here, and how it runs itself again
+//! in a process of its own, or forks one.
 //!
-//! The rule of skipping: a test that cannot be made prints one line, `SKIPPED: what: why`, straight to standard error,
-//! and passes; where `SKEP_REQUIRE_ALL` is 1 it fails instead. Whether it can be made is found out by trying, never by
-//! asking what machine this is.
+//! The rule of skipping: a test that cannot run prints one line, `SKIPPED: what: why`, directly to standard error,
+//! and passes; with `SKEP_REQUIRE_ALL=1` it fails instead. A test finds out by trying whether it can run, never from
+//! the kind of machine.
 //!
-//! Under an emulator of user programs (`qemu-aarch64`) some things cannot be shown by anybody: a few system calls are
-//! accepted and do nothing, or are not passed on at all. They are [`Hidden`], a closed list. Where `SKEP_EMULATED` is 1
-//! these and no others may be missing although all is required; such a test says so in a line that begins with
-//! `HIDDEN BY EMULATION:`. The variable makes nothing pass: a test still tries first.
+//! Under an emulator of user programs (`qemu-aarch64`) some effects cannot be tested: a few system calls are accepted
+//! without effect, or not supported at all. [`Hidden`] is the complete list. With `SKEP_EMULATED=1` these and no
+//! others may be missing even if `SKEP_REQUIRE_ALL` is set; such a test prints a line that begins with `HIDDEN BY
+//! EMULATION:`. The variable does not skip anything by itself: a test still tries first.
 
 mod again;
 pub mod bpf;

@@ -1,6 +1,6 @@
 //! Linux's own maps, through bpf(2), for comparison.
 //!
-//! Tests use them in a process of their own, which has a time limit: see [`ask_linux`].
+//! Tests use them in a process of their own with a time limit: see [`ask_linux`].
 
 mod program;
 
@@ -18,16 +18,16 @@ use crate::bpf::commands::*;
 use crate::bpf::{self, BatchAttr, ElementAttr, InfoAttr, MapAttr};
 use crate::skip::{Hidden, hidden, is_emulated, skip};
 
-/// Maps that one process asks for, at most: each is work for the whole machine.
+/// The maximum number of maps that one process creates, because each burdens the whole machine.
 pub const MOST_MAPS: u32 = 40;
-/// How long the process that asks may take.
+/// The time limit of the process that asks.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Set in that process.
 const CHILD: &str = "SKEP_LINUX_CHILD";
-/// How it says that it may not use bpf(2).
+/// Its message if bpf(2) is refused.
 const REFUSED: i32 = 77;
 
-/// What a map is made from; numbers are Linux's.
+/// The definition of a map, with Linux's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinuxDef {
     /// `BPF_MAP_TYPE_..`
@@ -40,31 +40,31 @@ pub struct LinuxDef {
     pub max_entries: u32,
     /// `BPF_F_..`
     pub flags: u32,
-    /// What only some kinds have: of a bloom filter, the number of hash functions.
+    /// A parameter of some kinds: for a bloom filter, the number of hash functions.
     pub extra: u64,
 }
 
-/// A map of the running kernel. It is gone with this.
+/// A map of the running kernel, which exists until this is dropped.
 #[derive(Debug)]
 pub struct LinuxMap {
     fd: OwnedFd,
     key_size: usize,
-    /// Bytes in a value as the system call has it.
+    /// Bytes in a value as the system call passes it.
     value_size: usize,
 }
 
-/// The elements of a batch, one after another, and what the system call said.
+/// The elements of a batch, one after another, and the result of the system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// 0 or an error number.
     pub errno: i32,
-    /// How many elements were dealt with.
+    /// How many elements were processed.
     pub count: usize,
-    /// Their keys, where they were asked for.
+    /// Their keys, if requested.
     pub keys: Vec<u8>,
-    /// Their values, where they were asked for.
+    /// Their values, if requested.
     pub values: Vec<u8>,
-    /// Where to go on.
+    /// The position at which the next batch continues.
     pub position: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ struct MapInfo {
 }
 
 impl LinuxMap {
-    /// Asks the kernel for a map. `inner`: for maps of maps, one of the shape that those in it have.
+    /// Creates a map in the kernel. `inner`: the template of a map of maps.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl LinuxMap {
     ///
     /// # Panics
     ///
-    /// Where this process has asked for [`MOST_MAPS`] already.
+    /// If this process has already created [`MOST_MAPS`].
     pub fn create(def: &LinuxDef, inner: Option<&Self>) -> io::Result<Self> {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         assert!(
@@ -103,7 +103,7 @@ impl LinuxMap {
             ..MapAttr::default()
         };
         let fd = bpf::create_map(attr)?;
-        // Those per CPU: percpu_hash, percpu_array, lru_percpu_hash.
+        // The per-CPU kinds: percpu_hash, percpu_array, lru_percpu_hash.
         let value_size = match def.kind {
             5 | 6 | 10 => (def.value_size as usize).next_multiple_of(8) * possible_cpus() as usize,
             _ => def.value_size as usize,
@@ -111,12 +111,12 @@ impl LinuxMap {
         Ok(Self { fd, key_size: def.key_size as usize, value_size })
     }
 
-    /// Its descriptor, which is how it is put into a map of maps.
+    /// Its descriptor, which is the value to store in a map of maps.
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Its number in the kernel, which is what a map of maps gives for it.
+    /// Its id in the kernel, which a map of maps returns for it.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl LinuxMap {
         Ok(info.id)
     }
 
-    /// Bytes in a value as the system call has it: of a kind per CPU, the values of all possible CPUs.
+    /// Bytes in a value as the system call passes it: for per-CPU kinds, the values of all possible CPUs.
     pub fn value_size(&self) -> usize {
         self.value_size
     }
@@ -143,7 +143,7 @@ impl LinuxMap {
         self.take(MAP_LOOKUP, key, flags)
     }
 
-    /// Asks a bloom filter whether it may have a value.
+    /// Asks a bloom filter whether it may contain a value.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl LinuxMap {
         self.element(MAP_LOOKUP, &[], &mut value, 0)
     }
 
-    /// The value of a key, which is removed.
+    /// Removes a key and returns its value.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl LinuxMap {
         self.take(MAP_LOOKUP_AND_DELETE, key, flags)
     }
 
-    /// Sets the value of a key; of kinds without keys, puts a value in.
+    /// Sets the value of a key; for kinds without keys, pushes a value.
     ///
     /// # Errors
     ///
@@ -198,9 +198,9 @@ impl LinuxMap {
         Ok(next)
     }
 
-    /// Up to `count` elements from where a batch before ended, or from the start; `delete`: which are removed.
+    /// Up to `count` elements from the end of an earlier batch or from the start; with `delete` it removes them.
     pub fn lookup_batch(&self, from: Option<&[u8]>, count: usize, delete: bool) -> Batch {
-        // Where to go on is a key, or a number of 4 bytes.
+        // The position is a key, or a number of 4 bytes.
         let mut from = from.map(<[u8]>::to_vec);
         if let Some(from) = &mut from {
             from.resize(self.key_size.max(4), 0);
@@ -226,18 +226,18 @@ impl LinuxMap {
         batch
     }
 
-    /// Sets the values of several keys: how many were set before one failed.
+    /// Sets the values of several keys; returns how many were set before one failed.
     ///
     /// # Panics
     ///
-    /// Where there are not as many values as keys.
+    /// If the numbers of keys and values differ.
     pub fn update_batch(&self, keys: &[u8], values: &[u8], flags: u64) -> Batch {
         let count = keys.len() / self.key_size;
         assert_eq!(values.len(), count * self.value_size);
         self.change_batch(MAP_UPDATE_BATCH, keys.to_vec(), values.to_vec(), flags)
     }
 
-    /// Removes several keys: how many were removed before one failed.
+    /// Removes several keys; returns how many were removed before one failed.
     pub fn delete_batch(&self, keys: &[u8]) -> Batch {
         self.change_batch(MAP_DELETE_BATCH, keys.to_vec(), Vec::new(), 0)
     }
@@ -254,7 +254,7 @@ impl LinuxMap {
             ..BatchAttr::default()
         };
         batch.finish(command(number, &mut attr), attr.count, self);
-        // A batch that is refused as a whole says nothing of its elements.
+        // A batch that is refused as a whole does not set the count.
         if batch.errno != 0 && batch.count == count {
             batch.count = 0;
         }
@@ -279,7 +279,7 @@ impl LinuxMap {
         let mut attr = ElementAttr {
             map_fd: self.fd() as u32,
             key: if key.is_empty() { 0 } else { key.as_ptr() as u64 },
-            // The command that deletes takes none, and no flags.
+            // The command that deletes takes no values and no flags.
             value: if command_number == MAP_DELETE { 0 } else { value.as_mut_ptr() as u64 },
             flags,
             ..ElementAttr::default()
@@ -297,11 +297,11 @@ impl Batch {
     }
 }
 
-/// How many CPUs Linux may have: as many values has an element of a kind per CPU.
+/// The number of possible CPUs, which is the number of values of a per-CPU element.
 ///
 /// # Panics
 ///
-/// Where the system does not say it.
+/// If the system does not report it.
 pub fn possible_cpus() -> u32 {
     let text =
         std::fs::read_to_string("/sys/devices/system/cpu/possible").expect("the list of possible CPUs");
@@ -309,12 +309,12 @@ pub fn possible_cpus() -> u32 {
     last.expect("a number ends the list of possible CPUs") + 1
 }
 
-/// Waits until no other test program of this checkout asks the kernel: several run at once, and what is asked is work
-/// for the whole machine. The turn ends when the file is dropped.
+/// Waits until no other test program of this checkout asks the kernel: several run at once, and their questions
+/// burden the whole machine. Dropping the file ends the turn.
 ///
 /// # Panics
 ///
-/// Where the sources of this crate are gone.
+/// If the sources of this crate are missing.
 pub fn turn_to_ask() -> File {
     let turn = File::open(env!("CARGO_MANIFEST_DIR")).expect("the directory of this crate");
     // SAFETY: locks a descriptor that is open; the lock ends with it.
@@ -325,12 +325,12 @@ pub fn turn_to_ask() -> File {
     turn
 }
 
-/// Runs what asks the kernel in a process of its own, which runs the calling test again. Says so where bpf(2) is
-/// refused, and then nothing was asked.
+/// Runs `ask` in a process of its own, which runs the calling test again. If bpf(2) is refused, it reports that
+/// nothing was asked.
 ///
 /// # Panics
 ///
-/// Where that process fails, or does not end within a minute; on another thread than the test's own.
+/// If that process fails or does not end within a minute, or on another thread than the test's own.
 pub fn ask_linux(what: &str, ask: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         let def = LinuxDef { kind: 2, key_size: 4, value_size: 4, max_entries: 1, ..LinuxDef::default() };
@@ -349,7 +349,7 @@ pub fn ask_linux(what: &str, ask: impl FnOnce()) {
             break status;
         }
         if started.elapsed() > PATIENCE {
-            // A process that hangs in the kernel does not end; it is not waited for.
+            // A process that hangs in the kernel cannot be ended, so it is not waited for.
             let _ = child.kill();
             panic!("the kernel did not answer within {PATIENCE:?}");
         }
@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_asks_at_a_time() {
+    fn only_one_process_asks_at_a_time() {
         let turn = turn_to_ask();
         let other = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
         // SAFETY: tries to lock a descriptor that is open.

@@ -1,13 +1,13 @@
-//! When an allocator that tests with refuses.
+//! Decides which allocation a test's allocator refuses.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts allocations of the test's thread and of keepers, and says which one is to be refused. Those of other threads
-/// are not counted: the harness has some, and would end the process.
+/// Counts allocations of the test's thread and of keepers, and selects the one to refuse. Allocations of other
+/// threads do not count: the test harness makes some, and a refusal would end the process.
 #[derive(Debug, Default)]
 pub struct Refusal {
-    /// How many until one is refused; it is, at 1. None at 0.
+    /// Allocations until the refused one, which is the one at 1; at 0 none is refused.
     countdown: AtomicU64,
 }
 
@@ -21,19 +21,19 @@ impl Refusal {
         Self { countdown: AtomicU64::new(0) }
     }
 
-    /// From now on the n-th allocation is refused: of this thread, or a keeper. Relaxed, here and below: a number.
+    /// Refuses the n-th allocation from now on, of this thread or a keeper. Relaxed, here and below: a plain counter.
     pub fn arm(&self, n: u64) {
         TESTED.set(true);
         self.countdown.store(n, Ordering::Relaxed);
     }
 
-    /// From now on none is. Whether none was.
+    /// Refuses none from now on. Returns whether none was refused.
     pub fn disarm(&self) -> bool {
         TESTED.set(false);
         self.countdown.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Whether this allocation is the one. Allocates nothing.
+    /// Whether to refuse this allocation. Allocates nothing itself.
     pub fn is_due(&self) -> bool {
         self.countdown.load(Ordering::Relaxed) > 0
             && is_tested()

@@ -1,40 +1,40 @@
-//! Saying that something cannot be shown here.
+//! Reports that something cannot be tested here.
 
 use std::fmt;
 use std::io::Write;
 
-/// What QEMU's emulation of user programs hides from a test, with the reason. Complete: what is not in this list must
-/// work under the emulator as it does on a machine.
+/// Effects that QEMU's emulation of user programs hides from a test, with the reason. The list is complete:
+/// everything else must work under the emulator as on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// madvise(2) answers 0 and does nothing for MADV_COLLAPSE, and smaps is made up by the emulator: no page of the
-    /// guest is ever known to be huge.
+    /// madvise(2) answers 0 and does nothing for MADV_COLLAPSE, and the emulator invents smaps: it never shows a huge
+    /// page of the guest.
     HugePages,
-    /// smaps says `Rss: 0` for every mapping: how much memory anonymous mappings have cannot be seen.
+    /// smaps shows `Rss: 0` for every mapping, so the memory of anonymous mappings cannot be seen.
     ResidentMemory,
-    /// What smaps says of a mapping as `VmFlags` is made up: neither that it may become writable nor that a child does
-    /// not inherit it can be seen.
+    /// The emulator invents `VmFlags` in smaps: they show neither that a mapping may become writable nor that a child
+    /// does not inherit it.
     MappingFlags,
-    /// maps and smaps show parts of a mapping, as they were made, where the kernel has one.
+    /// maps and smaps show a mapping in the parts in which it was created, where the kernel shows one.
     OneMapping,
     /// mremap(2) with an old size of 0, which maps shared memory a second time, is refused.
     DoubledMappings,
-    /// madvise(2) answers 0 and does nothing for MADV_DONTFORK: a child has what it should not inherit.
+    /// madvise(2) returns 0 and does nothing for MADV_DONTFORK: a child inherits what it should not.
     DontFork,
     /// mseal(2) is not emulated.
     SealedMappings,
     /// PR_SET_MDWE of prctl(2) is not emulated.
     DenyWriteExecute,
-    /// seccomp(2) and its prctl(2) are not emulated: a filter that takes a system call away cannot be installed.
+    /// seccomp(2) and its prctl(2) are not emulated: a filter that forbids a system call cannot be installed.
     SystemCallFilters,
-    /// The emulator's own memory is in the same address space, is not listed in maps, and may fill all that is near the
+    /// The emulator's own memory is in the same address space, is not listed in maps, and may fill the range near the
     /// program.
     RoomNearCode,
-    /// setrlimit(2) answers 0 and does nothing for RLIMIT_AS, which would be the emulator's own.
+    /// setrlimit(2) returns 0 and does nothing for RLIMIT_AS, which would limit the emulator itself.
     AddressSpaceLimit,
     /// perf_event_open(2) is not emulated.
     PerformanceCounters,
-    /// ptrace(2) is not emulated, and a debugger or profiler of the machine would see the emulator's code.
+    /// ptrace(2) is not emulated, and the machine's debuggers and profilers would see the emulator's code.
     DebuggersAndProfilers,
     /// bpf(2) is not emulated.
     KernelPrograms,
@@ -61,21 +61,21 @@ impl fmt::Display for Hidden {
     }
 }
 
-/// Says that a test cannot be made here.
+/// Reports that a test cannot run here.
 ///
 /// # Panics
 ///
-/// Where all is required.
+/// If `SKEP_REQUIRE_ALL` is 1.
 pub fn skip(what: &str, why: &str) {
     assert!(!is_set("SKEP_REQUIRE_ALL"), "{what} cannot be skipped (SKEP_REQUIRE_ALL=1): {why}");
     say(&format!("SKIPPED: {what}: {why}"));
 }
 
-/// Says that a test, which has tried, cannot show `what` here, for one of the reasons that an emulator may have.
+/// Reports that a test has tried and cannot show `what` here, for one of the emulator's reasons.
 ///
 /// # Panics
 ///
-/// Where all is required, and this is not said to be an emulator.
+/// If `SKEP_REQUIRE_ALL` is 1 and `SKEP_EMULATED` is not.
 pub fn hidden(reason: Hidden, what: &str) {
     if is_emulated() {
         say(&format!("HIDDEN BY EMULATION: {what}: {reason}"));
@@ -84,14 +84,14 @@ pub fn hidden(reason: Hidden, what: &str) {
     }
 }
 
-/// Whether whoever runs the tests says that they run under an emulator of user programs: then what takes long may be
-/// done fewer times, and what is [`Hidden`] need not be seen.
+/// Whether `SKEP_EMULATED` declares that the tests run under an emulator of user programs. Then slow tests may do
+/// fewer repetitions, and [`Hidden`] effects may be missing.
 pub fn is_emulated() -> bool {
     is_set("SKEP_EMULATED")
 }
 
-/// How many samples to try: `usual`, or an eighth of that where this is said to be an emulator. An emulator translates
-/// each piece of new code before it runs it once or twice.
+/// How many samples to try: `usual`, or an eighth of that under an emulator, which translates each piece of new code
+/// before it runs it once or twice.
 pub fn fewer_if_emulated(usual: u64) -> u64 {
     if is_emulated() { usual.div_ceil(8) } else { usual }
 }
@@ -100,8 +100,8 @@ fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }
 
-/// Prints a line, past the harness's capturing.
+/// Prints a line that the test harness does not capture.
 pub fn say(line: &str) {
-    // Nobody is left to hear it if standard error is gone.
+    // If standard error is closed, the line is lost.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

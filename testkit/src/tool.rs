@@ -1,16 +1,16 @@
-//! Asking a program that may not be installed.
+//! Runs tools that may not be installed.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::skip::skip;
 
-/// What the first of these programs that is installed answers to `input`; `None` where none is, and that may be
-/// skipped.
+/// The output of the first installed one of these programs for `input`; `None` if none is installed and the test may
+/// be skipped.
 ///
 /// # Panics
 ///
-/// Where the program fails or complains, or where all is required and none of them is there.
+/// If the program fails or writes to standard error, or if none is installed and `SKEP_REQUIRE_ALL` is 1.
 pub fn answer(what: &str, names: &[&str], arguments: &[&str], input: &str) -> Option<String> {
     let spawned = names.iter().find_map(|name| {
         let mut command = Command::new(name);
@@ -22,7 +22,7 @@ pub fn answer(what: &str, names: &[&str], arguments: &[&str], input: &str) -> Op
         return None;
     };
     let mut stdin = child.stdin.take().expect("piped");
-    // From a thread of its own: the program may answer before it has read everything.
+    // On a thread of its own, because the program may write output before it has read everything.
     let output = std::thread::scope(|scope| {
         let writer = scope.spawn(move || stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output().expect("it ends");

@@ -1,12 +1,12 @@
-//! What must be found wrong.
+//! Expected panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs what must panic, for the reason given: part of its message.
+/// Runs a closure that must panic with a message that contains `reason`.
 ///
 /// # Panics
 ///
-/// Where it does not, or says something else.
+/// If it does not panic, or panics with another message.
 pub fn must_panic(reason: &str, f: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(f)).expect_err("nothing was found wrong with what is wrong");
     let text = panic

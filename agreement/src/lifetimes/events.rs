@@ -1,9 +1,9 @@
-//! The events: each begins, uses or ends the life of something.
+//! The events: each begins, uses or ends an object's life.
 
 use super::tables::{ACQUIRES, FIELDS, Family, ITERATORS, Thing, USES, Use};
 use super::{Maker, Object, Reference, register};
 
-/// How often each event comes, of [`TIMES`].
+/// The frequency of each event, out of [`TIMES`].
 const EVENTS: &[(usize, Event)] = &[
     (12, Event::ReadSection),
     (4, Event::Preemption),
@@ -119,7 +119,7 @@ impl Maker<'_> {
         self.own(*thing, release);
     }
 
-    /// The result in `r0` is a reference, or null.
+    /// Records that the result in `r0` is a reference or null.
     fn own(&mut self, thing: Thing, release: &'static str) {
         let slot = self.slots;
         self.slots += 8;
@@ -164,7 +164,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// A call or load that takes that thing.
+    /// A call or load that uses an object of that kind.
     fn use_of(&mut self, thing: Thing) -> Option<&'static Use> {
         let (family, sleeps) =
             (self.family(), self.stage.section.contains(".s") || self.stage.section == "syscall");
@@ -330,7 +330,7 @@ impl Maker<'_> {
         if let Some((at, _)) = given {
             self.emit(&format!("*(u64 *)(r10 - 88) = {}", register(at)));
         }
-        // Where the callback finds what the caller gives it.
+        // The register in which the callback finds its context.
         let context = ["r2", "r4", "r2", "r2"][way];
         let mut body = format!("r6 = {context}");
         let mut says = Vec::new();
@@ -338,7 +338,7 @@ impl Maker<'_> {
             let (what, text) = self.inner(given, way)?;
             says.push(what);
             if !text.is_empty() {
-                // Labels are those of this part alone.
+                // Labels are local to this part.
                 for line in self.labelled(&text) {
                     body.push_str("; ");
                     body.push_str(&line);
@@ -385,7 +385,7 @@ impl Maker<'_> {
         self.functions.push((declared, format!("{name}:\n{lines}")));
     }
 
-    /// What a callback does: a name, and its text, in which `r6` is where the caller's object lies.
+    /// The body of a callback: a name, and its text, in which `r6` points to the slot with the caller's object.
     fn inner(&mut self, given: Option<(usize, Object)>, way: usize) -> Result<(String, String), String> {
         let said = |name: &str, text: &str| Ok((name.to_owned(), text.to_owned()));
         let object = given.filter(|_| way != 3);
@@ -423,7 +423,8 @@ impl Maker<'_> {
         }
     }
 
-    /// A function that is walked in place: it uses its argument, and returns what that leads to.
+    /// A static function, which is walked at its call: it uses its argument, and returns an object that the argument
+    /// leads to.
     fn static_function(&mut self) -> Result<(), String> {
         let Some((at, object)) = self.object() else { return Ok(()) };
         let name = format!("sub{}", self.functions.len());
@@ -471,7 +472,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// A function that is verified by its prototype.
+    /// A global function, which is verified by its prototype.
     fn global_function(&mut self) {
         let name = format!("glob{}", self.functions.len());
         let of = match self.object() {
@@ -527,7 +528,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A pointer that is kept in a map's value.
+    /// A pointer stored in a map's value (kptr).
     fn kept(&mut self) {
         if !matches!(self.family(), Family::Trace | Family::Hook | Family::Syscall) {
             return;
@@ -564,7 +565,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A section with a lock, in which an object is walked.
+    /// A critical section in which an object is read.
     fn lock(&mut self) -> Result<(), String> {
         if matches!(self.family(), Family::Plain) {
             return Ok(());

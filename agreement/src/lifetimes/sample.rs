@@ -1,15 +1,15 @@
-//! A sample of programs with verdicts: few and short, with both verdicts on everything that is in them.
+//! A sample of programs with verdicts: few and short, with both verdicts for every event.
 
 use std::collections::HashMap;
 
 use crate::entry::{Entry, Trouble, Verdict, entries};
 
-/// The text of those entries that are worth keeping: at most `most` for each reason of a refusal, and as many accepted
-/// ones for each event; the shortest come first.
+/// The text of a selection of entries: at most `most` for each reason of a refusal, and as many accepted ones for
+/// each event, preferring the shortest.
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
+/// The file has an error.
 pub fn sample(text: &str, most: usize) -> Result<String, Trouble> {
     let all = entries(text)?;
     let mut order: Vec<&Entry> = all.iter().collect();
@@ -40,7 +40,7 @@ pub fn sample(text: &str, most: usize) -> Result<String, Trouble> {
     Ok(kept)
 }
 
-/// What an entry is an example of.
+/// The property that an entry exemplifies.
 fn keys(entry: &Entry) -> Vec<String> {
     match &entry.linux {
         Some(Verdict::Refuse(why)) => vec![why.chars().filter(|c| !c.is_ascii_digit()).collect()],

@@ -1,4 +1,5 @@
-//! What the grammar of lifetimes knows: types of programs, objects, fields that lead on, calls that take objects.
+//! The tables of the lifetime grammar: program types, objects, fields that point to other objects, calls that take
+//! objects.
 
 use std::collections::BTreeSet;
 
@@ -18,25 +19,25 @@ pub(super) enum Thing {
     Vma,
     Skb,
     Sock,
-    /// What a stable layout describes: `struct bpf_sock`.
+    /// A socket in the stable layout `struct bpf_sock`.
     BpfSock,
     /// A value of a map, 64 bytes.
     Value,
-    /// What a dynptr shows, 8 bytes.
+    /// A dynptr slice of 8 bytes.
     Slice,
     /// Eight bytes of a packet.
     Packet,
 }
 
-/// A kind of program: where its objects come from, and what it has.
+/// A kind of program: the source of its objects, and its calls.
 pub(super) struct Stage {
     pub(super) section: &'static str,
-    /// An object among its arguments: eighth of the context, and whether it may be null.
+    /// An object among its arguments: the argument's index, and whether it may be null.
     pub(super) argument: Option<(u32, Thing, bool)>,
     pub(super) family: Family,
 }
 
-/// What programs of a type may call.
+/// The calls that programs of a type may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Family {
     Packet,
@@ -74,7 +75,7 @@ pub(super) const STAGES: &[Stage] = &[
     stage("uprobe.s", None, Family::Plain),
 ];
 
-/// A member that points on: of what, the structure, the member, to what.
+/// A member that points to another object: the source's kind, the structure, the member, the target's kind.
 pub(super) const FIELDS: &[(Thing, &str, &str, Thing)] = &[
     (Thing::Task, "task_struct", "real_parent", Thing::Task),
     (Thing::Task, "task_struct", "parent", Thing::Task),
@@ -94,8 +95,8 @@ pub(super) const FIELDS: &[(Thing, &str, &str, Thing)] = &[
     (Thing::Skb, "sk_buff", "sk", Thing::Sock),
 ];
 
-/// A call that takes an object in `r1` or where the text puts `{}`: of what, its name, the families that have it,
-/// whether it is only for programs that sleep, text. Its result is released by the text itself.
+/// A call that takes an object in `r1` or at `{}` in the text: the object's kind, its name, the families that have
+/// it, whether it is for sleepable programs only, the text. The text itself releases the result.
 pub(super) struct Use {
     pub(super) of: Thing,
     pub(super) name: &'static str,
@@ -190,7 +191,8 @@ pub(super) const USES: &[Use] = &[
     used(Thing::Packet, "load", ANY, false, "r0 = *(u64 *)({} + 0)"),
 ];
 
-/// A call that gives a reference: to what, its name, the families that have it, its text, what releases it.
+/// A call that returns a reference: the object's kind, its name, the families that have it, its text, the call that
+/// releases it.
 pub(super) const ACQUIRES: &[(Thing, &str, &[Family], &str, &str)] = &[
     (Thing::Task, "from-pid", KERNEL, "r1 = 1; call kfunc[bpf_task_from_pid]", "kfunc[bpf_task_release]"),
     (Thing::Cgroup, "from-id", KERNEL, "r1 = 1; call kfunc[bpf_cgroup_from_id]", "kfunc[bpf_cgroup_release]"),
@@ -211,7 +213,8 @@ pub(super) const ACQUIRES: &[(Thing, &str, &[Family], &str, &str)] = &[
     ),
 ];
 
-/// An iterator: its name, its size, what its elements are, what it needs to be made beside its place in `r1`.
+/// An iterator: its name, its size, the kind of its elements, and the code for the other arguments of its creation
+/// (`r1` is the iterator).
 pub(super) const ITERATORS: &[(&str, Option<Thing>, &str, Option<Thing>)] = &[
     ("task", Some(Thing::Task), "r2 = 0; r3 = 0", None),
     ("css", None, "r2 = {}; r3 = 0", Some(Thing::Cgroup)),
@@ -245,7 +248,7 @@ pub(super) const MAPS: &[(&str, &str)] = &[
     ("kept", "array 4 64 4 kptr@8=task_struct"),
 ];
 
-/// Functions of the kernel that the events themselves call.
+/// Kfuncs that the events themselves call.
 const CALLED: &[&str] = &[
     "bpf_rcu_read_lock",
     "bpf_rcu_read_unlock",
@@ -256,11 +259,11 @@ const CALLED: &[&str] = &[
     "bpf_dynptr_slice",
 ];
 
-/// Structures that helpers name, beside those that fields lie in.
+/// Structures that helpers name, in addition to those of the fields.
 const NAMED: &[&str] =
     &["cpumask", "inode", "sock", "sock_common", "tcp_sock", "pt_regs", "xdp_buff", "bpf_iter_meta"];
 
-/// Everything of the kernel's that a program may name, whichever programs a file holds.
+/// All kernel symbols that any program of the grammar may name.
 pub(super) fn kernel_names() -> Vec<String> {
     let mut names: BTreeSet<String> = CALLED.iter().chain(NAMED).map(|name| (*name).to_owned()).collect();
     names.extend(FIELDS.iter().map(|field| field.1.to_owned()));

@@ -1,8 +1,11 @@
 //! An element that a host finds inside a read section stays that element until the section ends, whatever other
-//! threads do. Values carry their key, a unique sequence number, and words computed from both. Readers look up an
-//! element and read it repeatedly, while writers delete and add keys. With *immediate* reuse readers see elements
-//! turn into others, which shows that the test can detect it. With every other policy they never do. Takes two
-//! seconds for each policy, or `SKEP_CANARY_SECONDS`.
+//! threads do.
+//!
+//! Values carry their key, a unique sequence number, and words computed from both. Readers look up an element and
+//! read it repeatedly, while writers delete and add keys. With *immediate* reuse readers see elements turn into
+//! others, which shows that the test can detect it. With every other policy they never do.
+//!
+//! Takes two seconds for each policy, or `SKEP_CANARY_SECONDS`.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Maps are created and dropped repeatedly, and nothing grows: neither memory nor mappings nor threads. A million
-//! times in release mode, fewer otherwise; `SKEP_CYCLES` sets the number.
+//! Maps are created and dropped repeatedly, and nothing grows: neither memory nor mappings nor threads.
+//!
+//! A million times in release mode, fewer otherwise; `SKEP_CYCLES` sets the number.
 
 mod common;
 

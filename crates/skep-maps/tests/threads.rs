@@ -1,5 +1,6 @@
-//! Properties that hold while many threads use a map at once. Every test runs writers for a number of rounds, and
-//! readers until the writers end.
+//! Properties that hold while many threads use a map at once.
+//!
+//! Every test runs writers for a number of rounds, and readers until the writers end.
 
 mod common;
 

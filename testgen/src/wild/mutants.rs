@@ -16,8 +16,9 @@ pub(super) fn mutant(source: &mut Source, options: &Options) -> TestProgram {
     program
 }
 
-/// A program that a verifier should accept except for one changed instruction. The change is drawn first, before a
-/// fuzzer's few bytes are used up.
+/// A program that a verifier should accept except for one changed instruction.
+///
+/// The change is drawn first, before a fuzzer's few bytes are used up.
 pub fn mutated(source: &mut Source, options: &Options) -> TestProgram {
     let mut change_by = Source::from_seed(source.word());
     let mut program = structured(source, options);

@@ -179,9 +179,10 @@ fn narrow(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, reg: Re
     }
 }
 
-/// Arithmetic whose result is tested in two ways: by returning it, and by comparing it with expected values. A
-/// verifier with a wrong range of the result believes that the comparison with the right value never holds, and that
-/// the code after it is unreachable; checking mode then sees that code run.
+/// Arithmetic whose result is tested in two ways: by returning it, and by comparing it with expected values.
+///
+/// A verifier with a wrong range of the result believes that the comparison with the right value never holds, and
+/// that the code after it is unreachable; checking mode then sees that code run.
 ///
 /// ```text
 ///   returning                recognising [v1, v2]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!          if flag ... goto second
-//! first:   prepare, one way           both ways have the same kind, and may be safe or not
+//!   first:   prepare, one way           both ways have the same kind, and may be safe or not
 //!            goto meet
 //!   second:  prepare, another way
 //!   meet:    something else

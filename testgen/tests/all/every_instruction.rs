@@ -1,10 +1,13 @@
-//! Compiled code does what the interpreter does, for every instruction: each operation in each width, with every pair
-//! of registers, with immediates and operands at the edges. All registers hold numbers when the instruction under
-//! test runs, and all of them are compared afterwards, so that a clobbered register shows:
+//! Compiled code does what the interpreter does, for every instruction: each operation in each width, with
+//! every pair of registers, with immediates and operands at the edges.
+//!
+//! All registers hold numbers when the instruction under test runs, and all of them are compared afterwards, so that
+//! a clobbered register shows:
 //!
 //! ```text
-//! r10 - 8           the buffer's address, saved during the test r10 - 88 .. - 16  r0 to r9 afterwards buffer  0 ..
-//! 80   r0 to r9 before and afterwards
+//!   r10 - 8           the buffer's address, saved during the test
+//!   r10 - 88 .. - 16  r0 to r9 afterwards
+//!   buffer  0 .. 80   r0 to r9 before and afterwards
 //!          80 .. 96   memory for loads, stores and atomics, through an address in one of the registers
 //! ```
 

@@ -1,7 +1,8 @@
-//! Compares interpreter and compiled code with the running Linux kernel on the same programs. Loading programs
-//! burdens the whole machine: the number of loads is bounded, they are paced, and they happen in one child process
-//! with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in most containers, the test
-//! says so and checks nothing.
+//! Compares interpreter and compiled code with the running Linux kernel on the same programs.
+//!
+//! Loading programs burdens the whole machine: the number of loads is bounded, they are paced, and they happen in one
+//! child process with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in most
+//! containers, the test says so and checks nothing.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
 //! Programs from a fixed list of seeds leave the same state on every architecture, in the interpreter and as compiled
-//! code. The expected states are recorded in `outcomes.txt`: a line for every two hundred seeds, with a digest of
-//! results, memory, packets and maps. After an intended change of the generator, run this test with `SKEP_BLESS=1` to
-//! rewrite the file.
+//! code.
+//!
+//! The expected states are recorded in `outcomes.txt`: a line for every two hundred seeds, with a digest of results,
+//! memory, packets and maps. After an intended change of the generator, run this test with `SKEP_BLESS=1` to rewrite
+//! the file.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Programs of the running kernel, and memory that its maps share with us.
+//! Programs of the running kernel, and memory of its maps that is shared with this process.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use super::LinuxMap;
 use crate::bpf::{self, Load};
 
-/// Programs that one process loads, at most.
+/// The maximum number of programs that one process loads.
 pub const MOST_PROGRAMS: u32 = 10;
 
-/// `BPF_PROG_TYPE_SYSCALL`: a program that is run by the system call alone.
+/// `BPF_PROG_TYPE_SYSCALL`: a program that runs only by the system call.
 const SYSCALL: u32 = 31;
-/// `BPF_F_SLEEPABLE`, which those are.
+/// `BPF_F_SLEEPABLE`, which programs of that type require.
 const SLEEPABLE: u32 = 1 << 4;
-/// A program of the running kernel, which is run when it is asked to and attached nowhere. It is gone with this.
+/// A program of the running kernel, which runs on request and is attached nowhere. It exists until this is dropped.
 #[derive(Debug)]
 pub struct LinuxProgram(OwnedFd);
 
 impl LinuxProgram {
-    /// Has the kernel verify a program, as bytes of instructions that name maps by their descriptors.
+    /// Lets the kernel verify a program, given as bytes of instructions that name maps by their descriptors.
     ///
     /// # Errors
     ///
-    /// The kernel's, with the end of what its verifier says.
+    /// The kernel's, with the end of its verifier's log.
     ///
     /// # Panics
     ///
-    /// Where this process has loaded [`MOST_PROGRAMS`] already.
+    /// If this process has already loaded [`MOST_PROGRAMS`].
     pub fn load(code: &[u8]) -> Result<Self, (io::Error, String)> {
         static LOADED: AtomicU32 = AtomicU32::new(0);
         assert!(
@@ -40,7 +40,7 @@ impl LinuxProgram {
         bpf::load(&program).map(|(descriptor, _)| Self(descriptor))
     }
 
-    /// Runs it once, with nothing as its context: what it returns.
+    /// Runs it once without a context; returns its result.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl LinuxProgram {
     }
 }
 
-/// Memory of a map, shared with the kernel and its programs: all accesses are atomic ones.
+/// Memory of a map, shared with the kernel and its programs: all accesses are atomic.
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -64,7 +64,7 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps a part of a map's memory; both numbers are multiples of the page size.
+    /// Maps a part of a map's memory; both offset and length are multiples of the page size.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl SharedMemory {
     pub fn of(map: &LinuxMap, offset: usize, len: usize, writable: bool) -> io::Result<Self> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: a new mapping, where the kernel has room for it.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, map.fd(), offset) };
         let mapped = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
@@ -95,7 +95,7 @@ impl SharedMemory {
     ///
     /// # Panics
     ///
-    /// Where the memory was not mapped to be written.
+    /// If the memory is mapped read-only.
     pub fn store8(&self, at: usize, value: u64) {
         assert!(self.writable, "memory that is only read");
         // SAFETY: as above, and mapped to be written.
@@ -113,7 +113,7 @@ impl SharedMemory {
     ///
     /// # Panics
     ///
-    /// Where the memory was not mapped to be written.
+    /// If the memory is mapped read-only.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(self.writable, "memory that is only read");
         for (index, byte) in bytes.iter().enumerate() {
@@ -131,17 +131,17 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `of`, and nobody has an address in it any more.
+        // SAFETY: mapped by `of`, and no address in it is in use any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// Whether somebody who waits for data of a map is told that there is some.
+/// Observes whether a map wakes a thread that waits for its data.
 #[derive(Debug)]
 pub struct Waiter(OwnedFd);
 
 impl Waiter {
-    /// Waits from now on; the map has no data now.
+    /// Starts observing; the map has no data now.
     ///
     /// # Errors
     ///
@@ -152,16 +152,16 @@ impl Waiter {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made this descriptor for us alone.
+        // SAFETY: the kernel just created this descriptor, and only this process owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // By edges: not what is there counts, but that it was told.
+        // Edge-triggered: the wake-up counts, not the presence of data.
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         // SAFETY: both descriptors are open, and the event outlives the call.
         let added = unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_ADD, map.fd(), &raw mut event) };
         if added < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(fd)) }
     }
 
-    /// Whether it was told since it was asked last, or is within that time.
+    /// Whether a wake-up came since the last call, or comes within that time.
     ///
     /// # Errors
     ///

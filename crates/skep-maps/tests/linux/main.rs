@@ -1,7 +1,9 @@
-//! Maps behave as the running Linux's maps: the same sequence of operations has the same results. Asking Linux
-//! burdens the whole machine: the number of maps is bounded, the tests ask one after the other, and they do so in one
-//! child process with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in most
-//! containers, the tests say so. Recorded answers of Linux, under `tests/data/linux`, are always compared.
+//! Maps behave as the running Linux's maps: the same sequence of operations has the same results.
+//!
+//! Asking Linux burdens the whole machine: the number of maps is bounded, the tests ask one after the other, and they
+//! do so in one child process with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in
+//! most containers, the tests say so. Recorded answers of Linux, under `tests/data/linux`, are always compared.
+//!
 //! `SKEP_SEED` selects other operations, and other rows of the table of definitions. `SKEP_RECORD=1` records the
 //! answers again (one run for every 6 rows of the table, with seeds from 0).
 

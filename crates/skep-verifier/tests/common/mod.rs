@@ -13,9 +13,11 @@ use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The maps that test programs may name by index. 0: hash of 4-byte keys and 16-byte values; 1: array of one 64-byte
-/// value; 2: read-only array; 3: write-only array; 4: program array; 5: per-CPU array of 8-byte values; 6: ring
-/// buffer; 7: hash with 8-byte keys and 4-byte values. More in [`world::maps`].
+/// The maps that test programs may name by index.
+///
+/// 0: hash of 4-byte keys and 16-byte values; 1: array of one 64-byte value; 2: read-only array; 3: write-only array;
+/// 4: program array; 5: per-CPU array of 8-byte values; 6: ring buffer; 7: hash with 8-byte keys and 4-byte values.
+/// More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
         flags,

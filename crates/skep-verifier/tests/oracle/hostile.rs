@@ -32,6 +32,7 @@ pub(crate) enum Outcome {
 /// Verifies the program that the bytes encode.
 ///
 /// # Panics
+///
 /// If the verifier panics, or exceeds a limit.
 pub(crate) fn check(data: &[u8]) -> Outcome {
     let mut bytes = Bytes(data);

@@ -1,7 +1,8 @@
 //! Compares random programs with an interpreter that runs one instruction at a time. The programs consist of the
-//! idioms that the compiler fuses, with other instructions between them. The live-out registers are random too, so
-//! that optimisations of dead values happen often. Programs share one buffer, to which `r9` points; `r8` counts
-//! iterations of loops.
+//! idioms that the compiler fuses, with other instructions between them.
+//!
+//! The live-out registers are random too, so that optimisations of dead values happen often. Programs share one
+//! buffer, to which `r9` points; `r8` counts iterations of loops.
 
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
 //! Compares short sequences of instructions on few registers with an interpreter that runs them one at a time: every
-//! pair from a pool, and a sample of longer sequences. Which instructions are fused depends on the following ones and
-//! on live-out registers, so each sequence is followed by one of a few ends. `SKEP_SEED` changes the start,
-//! `SKEP_CASES` is the number of sequences.
+//! pair from a pool, and a sample of longer sequences.
+//!
+//! Which instructions are fused depends on the following ones and on live-out registers, so each sequence is followed
+//! by one of a few ends. `SKEP_SEED` changes the start, `SKEP_CASES` is the number of sequences.
 
 use std::sync::LazyLock;
 

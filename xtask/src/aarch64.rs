@@ -1,7 +1,7 @@
-//! aarch64 on a machine of another architecture: compiled across, executed by QEMU's user mode.
+//! aarch64 on a machine of another architecture: cross-compiled, executed by QEMU's user mode.
 //!
-//! What that takes is a C compiler and libraries for the target, Rust's standard library for it, and QEMU. They are
-//! installed where they may be, as everything else is ([`tools`]).
+//! That needs a C compiler and libraries for the target, Rust's standard library for it, and QEMU. They are installed
+//! by the same rule as all tools ([`tools`]).
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,28 +9,29 @@ use std::{env, fs};
 use crate::process::{Outcome, Process};
 use crate::tools;
 
-/// As Rust calls it.
+/// The target's name in Rust.
 pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const QEMU: &str = "qemu-aarch64";
 
-/// Where Debian has the target's libraries.
+/// Debian's directory of the target's libraries.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// Older ones do not keep stale instructions: they forgive missing maintenance of the instruction cache, which is what
-/// some tests are about.
+/// The oldest usable QEMU. Older ones do not keep stale instructions, so tests of instruction cache maintenance would
+/// pass without it.
 const QEMU_AT_LEAST: u32 = 10;
 
-/// This toolchain's compiler, and Debian's, which comes with a standard library for the target where nothing else can.
+/// This toolchain's compiler, and Debian's, whose package of the target's standard library may be the only one
+/// available.
 const COMPILERS: [&str; 2] = ["rustc", DEBIANS_COMPILER];
 const DEBIANS_COMPILER: &str = "/usr/bin/rustc";
 const DEBIANS_PACKAGES: [&str; 3] = ["rustc-web", "rust-web-clippy", "libstd-rust-web-dev:arm64"];
 
-/// Where Debian 12 says which suites it installs from. Its own QEMU is 7.2.
+/// Debian 12's list of package sources. Its own QEMU is 7.2.
 const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
 
-/// How far to go.
+/// The scope of the tests.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Ready {
     Compile,
@@ -48,27 +49,27 @@ const NEEDS: [Need; 2] = [
     Need { file: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
-/// Where the guest finds its loader. Where Debian has installed a C library of the target for itself, every loader
-/// takes that one before the sysroot's, and threads of the guest hang unless the loader has the same version: it is
-/// taken from there too.
+/// The guest's sysroot, with its loader. If Debian's own C library for the target is installed, every loader prefers
+/// it to the sysroot's, and threads of the guest hang unless the loader has the same version. Then the loader comes
+/// from there, too.
 fn sysroot() -> &'static str {
     let installed = ["/lib/ld-linux-aarch64.so.1", "/lib/aarch64-linux-gnu/libc.so.6"];
     if installed.iter().all(|file| Path::new(file).exists()) { "/" } else { SYSROOT }
 }
 
-/// Whether the native tests are those for aarch64 already.
+/// Whether this machine is aarch64, so that the native tests suffice.
 pub(crate) fn is_native() -> bool {
     env::consts::ARCH == "aarch64"
 }
 
-/// The environment of every cross-run of cargo, for a processor that can do everything or one of that name.
+/// The environment for cross-runs of cargo, for the named processor or one with all features.
 pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> {
     let mut variables = vec![
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
-        // Tests that start other executables of this target put the same words before them.
+        // Tests that start other executables of this target put the same runner before them.
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner(processor)),
         ("CC_aarch64_unknown_linux_gnu", LINKER.to_owned()),
-        // Some tests show what an emulator does not have: they say so and pass. Random samples are smaller.
+        // Tests of effects that the emulator lacks say so and pass. Random samples are smaller.
         ("SKEP_EMULATED", "1".to_owned()),
     ];
     if compiler() == Some(DEBIANS_COMPILER) {
@@ -78,22 +79,22 @@ pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> 
     variables
 }
 
-/// What starts a program for the target, in words: an emulator of that processor, or of one that can do everything.
+/// The words of the runner for the target: an emulator of that processor, or of one with all features.
 pub(crate) fn runner(processor: Option<&str>) -> String {
     format!("{QEMU} -cpu {} -L {}", processor.unwrap_or("max"), sysroot())
 }
 
-/// Debian's clippy, where Debian's compiler is used: each knows only its own standard library.
+/// Debian's clippy, if Debian's compiler is used: each knows only its own standard library.
 pub(crate) fn clippy() -> Option<&'static str> {
     (compiler() == Some(DEBIANS_COMPILER)).then_some("/usr/bin/cargo-clippy")
 }
 
-/// Installs what is missing, where that may be done. An error says what is missing still, and what helps.
+/// Installs missing tools if that is allowed. The error names what is still missing, and the remedy.
 pub(crate) fn prepare(ready: Ready) -> Outcome {
     if missing(ready).is_empty() {
         return Ok(());
     }
-    // What an attempt complained about is printed; what counts is what is there afterwards.
+    // Errors of an attempt are printed; only the state afterwards counts.
     for attempt in [install_needs, install_library, install_qemu] {
         if let Err(reason) = attempt(ready) {
             eprintln!("xtask: {reason}");
@@ -116,10 +117,10 @@ fn install_library(_: Ready) -> Outcome {
     if tools::find("rustup").is_some()
         && let Err(reason) = Process::new("rustup", &["target", "add", TARGET]).run()
     {
-        // It may have no server, or not this toolchain.
+        // There may be no server, or no such toolchain.
         eprintln!("xtask: {reason}");
     }
-    // Debian's packages exclude each other: one that is there already stays.
+    // Debian's packages conflict with each other: keep an installed one.
     let taken = [DEBIANS_COMPILER, "/usr/bin/rustup"].iter().any(|file| Path::new(file).exists());
     if compiler().is_some() || !tools::may_install() || taken {
         return Ok(());
@@ -142,7 +143,7 @@ fn install_qemu(ready: Ready) -> Outcome {
     tools::install(&["--target-release", "bookworm-backports", "qemu-user"])
 }
 
-/// Debian 12's sources with its backports; `None` where they are there already, or there is no place for them.
+/// Debian 12's sources with its backports; `None` if they are included already, or no entry can be extended.
 fn with_backports(sources: &str) -> Option<String> {
     let suites =
         |line: &&str| line.starts_with("Suites:") && line.split_whitespace().any(|w| w == "bookworm");
@@ -177,7 +178,7 @@ fn compiler() -> Option<&'static str> {
     })
 }
 
-/// Why QEMU is not good enough, and what helps.
+/// The reason why QEMU cannot be used, with the remedy.
 fn qemu_problem() -> Option<String> {
     let remedy = "Debian 13: qemu-user; Debian 12: qemu-user of bookworm-backports";
     let Ok(said) = Process::new(QEMU, &["--version"]).output() else {
@@ -212,7 +213,7 @@ mod tests {
         Components: main\n";
 
     #[test]
-    fn backports_are_added_once_and_to_the_archive_that_has_them() {
+    fn backports_are_added_once_to_the_right_archive() {
         let with = with_backports(SOURCES).unwrap();
         let changed: Vec<_> = with.lines().filter(|line| !SOURCES.lines().any(|old| old == *line)).collect();
         assert_eq!(changed, ["Suites: bookworm bookworm-updates bookworm-backports"]);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_qemu_is_read_from_what_it_says() {
+    fn the_version_of_qemu_is_read_from_its_output() {
         let said = "qemu-aarch64 version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright (c) 2003-2025";
         assert_eq!(major(said), Some(10));
         assert_eq!(major("qemu-aarch64 version 7.2.17 (Debian 1:7.2)"), Some(7));

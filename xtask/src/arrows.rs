@@ -1,7 +1,7 @@
-//! Which crate uses which: the table in the book must be what the manifests say, and no arrow may lead upwards.
+//! Dependencies between crates: the table in the book must match the manifests, and no arrow may lead upwards.
 //!
 //! The table is in `docs/src/design/road.md`, one row for each published crate: its name with a dagger if it may
-//! contain `unsafe`, what it contains, and which others it uses, without `skep-`.
+//! contain `unsafe`, its contents, and the other crates that it uses, without `skep-`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,7 +47,7 @@ fn compare(rows: &[Row], may_use_unsafe: &[&str], manifest: impl Fn(&str) -> Str
             broken.push(format!("{PAGE}: {name} uses {used}, which is not above it in the table"));
         }
         if *has_unsafe != may_use_unsafe.contains(&name.as_str()) {
-            broken.push(format!("{PAGE}: the dagger of {name} is not what xtask/src/lint.rs says"));
+            broken.push(format!("{PAGE}: the dagger of {name} contradicts the list in xtask/src/lint.rs"));
         }
     }
     broken
@@ -99,13 +99,13 @@ after";
     }
 
     #[test]
-    fn a_table_that_says_what_the_manifests_say_is_right() {
+    fn a_table_that_matches_the_manifests_is_right() {
         let skep = "libc = \"0.2\"\nskep-mem.workspace = true\nskep-rcu = { path = \"x\" }";
         assert_eq!(judge(&[("skep-mem", "skep-rcu.workspace = true"), ("skep", skep)]), [""; 0]);
     }
 
     #[test]
-    fn a_missing_arrow_an_arrow_upwards_and_a_wrong_dagger_are_named() {
+    fn missing_and_upward_arrows_and_wrong_daggers_are_named() {
         let all = "skep-mem.workspace = true\nskep-rcu.workspace = true";
         let broken = judge(&[("skep-mem", ""), ("skep", all)]);
         assert!(broken[0].contains("skep-mem uses [skep-rcu], but its Cargo.toml says []"), "{broken:?}");

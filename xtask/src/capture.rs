@@ -1,10 +1,10 @@
-//! The example captures: deterministic mixed traffic, generated and never recorded, so that anybody can rebuild the
-//! committed files byte for byte.
+//! The example captures: deterministic mixed traffic, generated and not recorded, so that the committed files can be
+//! rebuilt byte for byte.
 //!
-//! | file | what it is for |
+//! | file | contents |
 //! |---|---|
 //! | `traffic.pcap` | 6,000 packets, for the examples |
-//! | `captures/tiny*.{pcap,pcapng}` | the same 20 packets in every format that the reader takes |
+//! | `captures/tiny*.{pcap,pcapng}` | the same 20 packets in every format that the reader supports |
 
 mod file;
 mod flows;
@@ -14,7 +14,7 @@ use crate::random::Random;
 use file::{Order, Packet, Unit};
 use flows::Flow;
 
-/// How many packets `traffic.pcap` holds.
+/// Number of packets in `traffic.pcap`.
 pub(crate) const PACKETS: usize = 6000;
 const TINY_PACKETS: usize = 20;
 
@@ -46,7 +46,7 @@ pub(crate) fn sample_frames(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| Flow::new(&mut random).next_frame(&mut random)).collect()
 }
 
-/// `count` packets, most of them of `flow_count` conversations of which a few do most of the talking.
+/// `count` packets, most of them from `flow_count` conversations; a few conversations have most of the packets.
 fn traffic(count: usize, flow_count: usize, seed: u64) -> Vec<Packet> {
     let mut random = Random::new(seed);
     let mut flows: Vec<Flow> = (0..flow_count).map(|_| Flow::new(&mut random)).collect();
@@ -87,10 +87,10 @@ fn traffic(count: usize, flow_count: usize, seed: u64) -> Vec<Packet> {
     packets
 }
 
-/// A few packets of every sort, with stamps that tell microseconds and nanoseconds apart.
+/// A few packets of every kind, with timestamps that distinguish microseconds from nanoseconds.
 fn traffic_sample(count: usize) -> Vec<Packet> {
     let mut packets = traffic(count, count / 2, 20);
-    // One packet cut by the capture, so that its two lengths differ in every file.
+    // The capture truncates one packet, so that its two lengths differ in every file.
     let cut = packets
         .iter_mut()
         .find(|packet| packet.bytes.len() > 80)

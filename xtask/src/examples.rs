@@ -1,9 +1,9 @@
-//! Files that are committed and can be made anew: BPF objects from their C sources, captures and memory images from
-//! their generators. Each is made in memory first and then either written or compared, so that a check and a rebuild
-//! cannot disagree.
+//! Committed files that can be rebuilt: BPF objects from their C sources, captures and memory images from their
+//! generators. Each is made in memory first and then either written or compared, so that a check and a rebuild cannot
+//! disagree.
 //!
-//! An object holds nothing of the machine it was made on: paths are relative, the compiler does not sign it, and
-//! DWARF, in which the paths of system headers stand, is stripped. BTF and line information stay.
+//! An object contains nothing about the machine that built it: paths are relative, there is no compiler
+//! identification, and DWARF, which contains paths of system headers, is stripped. BTF and line information stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use crate::process::{Outcome, Process};
 use crate::{capture, memory, tools, workspace};
 
-/// What begins a line in a source's heading that has more flags, so that objects can be made in several ways.
+/// The prefix of a line in a source's head comment with additional flags for the compiler.
 const OWN_FLAGS: &str = " * clang: ";
 
-/// Where the objects are and how their sources are compiled besides the common way.
+/// The directories of objects, with the additional flags of their sources.
 struct Place {
     directory: &'static str,
     flags: &'static [&'static str],
@@ -28,7 +28,7 @@ const PLACES: [Place; 8] = [
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },
     Place { directory: "crates/skep/tests/objects/verdicts", flags: &[] },
-    // A loop that copies bytes is to be compiled as one, not as a call of a function that BPF has not.
+    // A loop that copies bytes must be compiled as a loop, not as a call of memcpy, which BPF lacks.
     Place { directory: "bench/programs", flags: &["-fno-builtin"] },
 ];
 
@@ -46,13 +46,13 @@ const FLAGS: [&str; 11] = [
     "-fdebug-compilation-dir=.",
 ];
 
-/// One file: where it belongs and what should be in it.
+/// One file: its path and its expected contents.
 struct Made {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// Makes everything and writes what differs.
+/// Builds everything and writes the files that differ.
 pub(crate) fn rebuild() -> Outcome {
     if let Some(missing) = tools::missing_for_bpf() {
         return Err(format!("the BPF objects cannot be compiled: {missing}"));
@@ -67,7 +67,7 @@ pub(crate) fn rebuild() -> Outcome {
     Ok(())
 }
 
-/// Makes everything, or without a BPF compiler what needs none, and compares.
+/// Builds everything (without a BPF compiler, only what needs none), and compares.
 pub(crate) fn check() -> Outcome {
     compare(&generated(), "its generator makes other bytes")?;
     check_objects()
@@ -76,9 +76,10 @@ pub(crate) fn check() -> Outcome {
 fn check_objects() -> Outcome {
     match tools::missing_for_bpf() {
         Some(missing) => tools::skip("comparing the BPF objects with their sources", &missing),
-        None => {
-            compare(&objects()?, &format!("its source compiles to other bytes here ({})", compiler_version()))
-        }
+        None => compare(
+            &objects()?,
+            &format!("compiling its source gives different bytes here ({})", compiler_version()),
+        ),
     }
 }
 
@@ -110,7 +111,7 @@ fn compile(source: &Path, flags: &[&str], scratch: &Scratch) -> Result<Made, Str
     let name = source.file_name().unwrap_or_default().to_string_lossy();
     let object = scratch.0.join("object.o");
     let object_text = object.to_string_lossy();
-    // Debian keeps <asm/types.h> in a directory of the host's architecture; it is the same for all of them.
+    // Debian has <asm/types.h> in a directory of the host's architecture; it is the same for all architectures.
     let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let text = fs::read_to_string(source).map_err(|error| format!("{name} cannot be read: {error}"))?;
     let own: Vec<&str> = text
@@ -136,7 +137,7 @@ fn compare(files: &[Made], complaint: &str) -> Outcome {
         files.iter().filter(differs).map(|made| workspace::relative(&made.path)).collect();
     match different.as_slice() {
         [] => Ok(()),
-        names => Err(format!("{}: {complaint}; `cargo xtask examples` writes them anew", names.join(", "))),
+        names => Err(format!("{}: {complaint}; rebuild them with `cargo xtask examples`", names.join(", "))),
     }
 }
 
@@ -147,20 +148,21 @@ fn write(made: &Made) -> Outcome {
         .map_err(|error| format!("{} cannot be written: {error}", workspace::relative(&made.path)))
 }
 
-/// A directory that goes away with its owner.
+/// A directory that is deleted when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("skep-xtask-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+        fs::create_dir_all(&path)
+            .map_err(|error| format!("{} cannot be created: {error}", path.display()))?;
         Ok(Self(path))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays behind is one small file in a directory for temporary ones.
+        // If this fails, one small file remains in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -170,12 +172,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_captures_and_images_are_what_their_generators_make() {
+    fn committed_captures_and_images_equal_their_generators_output() {
         compare(&generated(), "its generator makes other bytes").unwrap();
     }
 
     #[test]
-    fn the_committed_objects_are_what_their_sources_compile_to() {
+    fn committed_objects_equal_their_compiled_sources() {
         check_objects().unwrap();
     }
 
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_object_holds_an_absolute_path() {
+    fn no_object_contains_an_absolute_path() {
         for place in &PLACES {
             for object in workspace::files_below(&workspace::root().join(place.directory), ".bpf.o") {
                 let bytes = fs::read(&object).unwrap();

@@ -153,7 +153,7 @@ const FLOWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Imports against the flow.
+/// Imports against the order.
 pub(crate) fn against_the_flow() -> Vec<String> {
     let mut broken = Vec::new();
     for &(source, folders) in FLOWS {
@@ -170,7 +170,7 @@ pub(crate) fn against_the_flow() -> Vec<String> {
     broken
 }
 
-/// Complaints about one file.
+/// The violations in one file.
 fn judge(source: &str, folders: &[&str], name: &str, text: &str) -> Vec<String> {
     let rank = |folder: &str| folders.iter().position(|known| *known == folder);
     let inside = name.strip_prefix(source).unwrap_or(name).trim_start_matches('/');
@@ -181,7 +181,7 @@ fn judge(source: &str, folders: &[&str], name: &str, text: &str) -> Vec<String> 
         return Vec::new();
     }
     let mut broken = Vec::new();
-    // Tests come last in a file and may look at everything.
+    // Tests come last in a file and may use everything.
     let is_test =
         |line: &str| ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|start| line.trim().starts_with(start));
     let code = text.lines().take_while(|line| !is_test(line));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folders_of_this_workspace_keep_to_it() {
+    fn the_folders_of_this_workspace_keep_their_order() {
         assert_eq!(against_the_flow(), [""; 0]);
     }
 }

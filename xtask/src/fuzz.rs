@@ -1,11 +1,11 @@
-//! `cargo xtask fuzz`: the fuzzers, which live in a workspace of their own because they need a nightly compiler.
+//! `cargo xtask fuzz`: runs the fuzzers, which are a workspace of their own because they need a nightly compiler.
 
 use std::fs;
 
 use crate::process::{Outcome, Process};
 use crate::{tools, workspace};
 
-/// What to run and for how long.
+/// The fuzzer to run, and its time limit.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request {
     target: Option<String>,
@@ -13,7 +13,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `[TARGET] [--seconds N]`, in either order; nothing for anything else.
+    /// Parses `[TARGET] [--seconds N]`, in either order; `None` for anything else.
     pub(crate) fn parse(words: &[&str]) -> Option<Self> {
         let mut request = Self { target: None, seconds: 60 };
         let mut words = words.iter();
@@ -30,7 +30,7 @@ impl Request {
     }
 }
 
-/// Runs the fuzzers one after the other; the first that finds something ends the run.
+/// Runs the fuzzers one after the other; the first finding ends the run.
 pub(crate) fn run(request: &Request) -> Outcome {
     let directory = workspace::root().join("fuzz");
     let known = targets();
@@ -40,7 +40,7 @@ pub(crate) fn run(request: &Request) -> Outcome {
     let chosen: Vec<String> = match &request.target {
         None => known,
         Some(target) if known.contains(target) => vec![target.clone()],
-        Some(target) => return Err(format!("no fuzzer is called {target}; there are {}", known.join(", "))),
+        Some(target) => return Err(format!("there is no fuzzer {target}; known ones: {}", known.join(", "))),
     };
     if tools::find("cargo-fuzz").is_none() {
         return Err("cargo-fuzz is missing: cargo install cargo-fuzz".to_owned());

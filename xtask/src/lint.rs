@@ -1,12 +1,12 @@
-//! `cargo xtask lint`: what must hold of the sources, whatever they do.
+//! `cargo xtask lint`: checks rules that all sources must keep.
 //!
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
-//! without a `SAFETY` comment) some rules of the house are checked here: every source file says in its first line what
-//! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
-//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Module `a::b` is in
-//! `a/b.rs`. Imports between the folders of a crate run one way ([`folders`]), the book's table of which crate uses
-//! which is what the manifests say ([`arrows`]), what is published has a README and licences ([`package`]), and the
-//! fuzzers compile. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
+//! without a `SAFETY` comment) it checks the project's own rules: every source file states its purpose in its first
+//! line; only the crates that need `unsafe` may use it; architectures are named only in folders called `arch`, in
+//! tests as well, with modules of the same names for each architecture; module `a::b` is in `a/b.rs`; imports between
+//! the folders of a crate run one way ([`folders`]); the book's table of dependencies matches the manifests
+//! ([`arrows`]); published crates have a README and licences ([`package`]); the fuzzers compile. Clippy checks the
+//! sources twice, compiled for this machine and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::aarch64::{self, Ready};
 use crate::process::{self, Outcome, Process};
 use crate::{arrows, folders, package, tools, workspace};
 
-/// The crates that may hold `unsafe`. All others say `#![forbid(unsafe_code)]`.
+/// The crates that may use `unsafe`. All others have `#![forbid(unsafe_code)]`.
 pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
     "skep-rcu",
     "skep-text",
@@ -33,20 +33,20 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
 /// The fuzzers are a workspace of their own.
 const FUZZERS: &str = "fuzz/Cargo.toml";
 
-/// Where the workspace's crates are.
+/// The directories of the workspace's crates.
 const CRATES: [&str; 8] =
     ["agreement", "bench", "crates", "models", "packets", "testgen", "testkit", "xtask"];
 
-/// rustfmt wraps code at 110 columns, and leaves comments as they are.
+/// Maximum width of comment lines. rustfmt wraps code at 110 columns, and does not wrap comments.
 const LONG_COMMENT: usize = 120;
 
-/// Longer files probably have two subjects. Not an error, but said.
+/// Maximum lines of a file. Longer files probably have two subjects.
 const LONG_FILE: usize = 800;
 
-/// What clippy checks. Tests are compiled without the other engines of the benchmarks.
+/// Clippy's arguments. Tests are compiled without the other engines of the benchmarks.
 const EVERYTHING: [&str; 4] = ["--workspace", "--all-targets", "--features", "skep-bench/opponents"];
 
-/// Runs every check, also after one that fails.
+/// Runs every check, even after one fails.
 pub(crate) fn run() -> Outcome {
     let checks = [
         ("formatting", formatting()),
@@ -75,7 +75,7 @@ pub(crate) fn run() -> Outcome {
     if failed { Err("some checks failed".to_owned()) } else { Ok(()) }
 }
 
-/// What is compiled for another architecture is looked at nowhere else.
+/// Only this checks the code that is compiled for another architecture.
 fn clippy_for_aarch64() -> Outcome {
     if aarch64::is_native() {
         return Ok(());
@@ -127,8 +127,8 @@ fn sources(further: &[&str], suffix: &str) -> Vec<PathBuf> {
     directories.flat_map(|directory| workspace::files_below(&root.join(directory), suffix)).collect()
 }
 
-/// Lines that depend on the architecture outside of folders for that. Documentation may, and examples, which are read
-/// alone.
+/// Lines that depend on the architecture outside of `arch` folders. Documentation may, and so may examples, which are
+/// read on their own.
 fn architectures() -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(&[], ".rs") {
@@ -171,7 +171,7 @@ fn modules_by_another_name() -> Vec<String> {
     files.map(|name| format!("{name} should be {}.rs", name.trim_end_matches("/mod.rs"))).collect()
 }
 
-/// Lines of comment that are too long. Rows of tables and blocks of code cannot be wrapped.
+/// Comment lines that are too long. Rows of tables and blocks of code are exempt.
 fn long_comments() -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(&["examples", "fuzz/fuzz_targets", "fuzz/src"], ".rs") {
@@ -203,7 +203,7 @@ fn too_long(text: &str) -> Vec<usize> {
     found
 }
 
-/// Crates that may not use `unsafe` and do not forbid it.
+/// Crates that may not use `unsafe` but do not forbid it.
 fn unsafe_crates() -> Vec<String> {
     let crates = workspace::root().join("crates");
     let Ok(entries) = fs::read_dir(&crates) else { return vec!["there is no directory crates".to_owned()] };
@@ -225,14 +225,14 @@ fn unsafe_crates() -> Vec<String> {
     broken
 }
 
-/// Modules of one architecture without a counterpart of the same name, in the folders that are called `arch`.
+/// Modules of one architecture without a counterpart of the same name, in folders called `arch`.
 fn unpaired_modules() -> Vec<String> {
     let root = workspace::root();
     let files = ["crates", "bench"].map(|place| workspace::files_below(&root.join(place), ".rs")).concat();
     unpaired(files.iter().map(|path| workspace::relative(path)))
 }
 
-/// Modules are what stands in an architecture's folder, as a file or a folder. How each is divided, and its tests, may
+/// Modules are the files and folders directly in an architecture's folder. Their own structure and their tests may
 /// differ.
 fn unpaired(files: impl Iterator<Item = String>) -> Vec<String> {
     const NAMES: [[&str; 2]; 2] = [["/arch/x86_64", "/arch/aarch64"], ["/arch/aarch64", "/arch/x86_64"]];
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_of_one_architecture_need_their_like_in_the_other() {
+    fn modules_of_one_architecture_need_counterparts() {
         let judge = |names: &[&str]| unpaired(names.iter().map(|name| (*name).to_owned()));
         let files = ["a/src/arch.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
         assert_eq!(judge(&files), [""; 0]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_wrapped_but_for_tables() {
+    fn comments_are_wrapped_except_tables() {
         let long = "x".repeat(118);
         let text =
             format!("//! {long}\n    /// {long}\n//! | {long} |\nlet a = \"{long}\";\n// {}\n", &long[1..]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn architectures_are_named_in_their_folders_alone() {
+    fn architectures_are_named_only_in_their_folders() {
         assert_eq!(architectures(), [""; 0]);
     }
 

@@ -1,21 +1,21 @@
-//! Everything that a developer of skep does, as `cargo xtask COMMAND`.
+//! The commands for development of skep: `cargo xtask COMMAND`.
 //!
-//! The crate depends on nothing but `packets/` and compiles in a second or two, because it is compiled first on every
+//! The crate depends only on `packets/` and compiles in a second or two, because it is compiled first on every
 //! machine.
 //!
 //! | command | |
 //! |---|---|
-//! | `test [--native\|--aarch64]` | every test there is, here and for aarch64 in an emulator; installs the tools they need on a Debian machine where it is root |
-//! | `lint` | formatting, clippy, documentation, and the house's own rules |
-//! | `examples [--check]` | rebuilds the BPF objects and captures, or says which differ from what is committed |
+//! | `test [--native\|--aarch64]` | all tests, natively and for aarch64 in an emulator; installs the tools they need if it runs as root on Debian |
+//! | `lint` | formatting, clippy, documentation, and the project's own rules |
+//! | `examples [--check]` | rebuilds the BPF objects and captures, or names those that differ from the committed ones |
 //! | `bench NAME [OPTIONS]` | benchmarks skep against other engines, in release mode |
 //! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
-//! | `soak [--minutes N]` | the soak tests for so long, in release mode |
+//! | `soak [--minutes N]` | the soak tests for N minutes, in release mode |
 //! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
 //! | `package [ARGUMENTS]` | packs and builds every published crate |
-//! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs that the verifier is compared over |
+//! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs of the verifier's corpus |
 //!
-//! Exit status: 0 done, 1 something failed, 2 wrong usage.
+//! Exit status: 0 success, 1 failure, 2 wrong usage.
 
 #![forbid(unsafe_code)]
 
@@ -104,8 +104,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A third of the time each for code memory alone, for whole programs, and for sequences of safe calls, which are other
-/// ones each time.
+/// A third of the time each for code memory alone, for whole programs, and for sequences of safe calls, which differ
+/// each time.
 fn soak(minutes: u32) -> process::Outcome {
     let seconds = (minutes * 60 / 3).to_string();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -121,7 +121,7 @@ fn soak(minutes: u32) -> process::Outcome {
     })
 }
 
-/// Over the files that are named, or all there are.
+/// Checks the given files, or all.
 fn verdicts(arguments: &[&str]) -> process::Outcome {
     let mut words = vec!["run", "--quiet", "--package", "skep-agreement", "--"];
     words.extend(arguments);

@@ -1,5 +1,5 @@
-//! Memory images for those benchmark programs that random bytes would not serve: a sorted table, the table of a
-//! checksum, frames, strings. Each is what `bench/programs/NAME.mem` holds.
+//! Memory images for benchmark programs that need more than random bytes: a sorted table, the table of a checksum,
+//! frames, strings. Each is the contents of a `bench/programs/NAME.mem`.
 
 use crate::capture;
 use crate::random::Random;
@@ -14,7 +14,7 @@ pub(crate) fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A sorted table of 512 numbers, then 64 keys: every other one stands in the table.
+/// A sorted table of 512 numbers, then 64 keys: every other one is in the table.
 fn binary_search() -> Vec<u8> {
     let mut random = Random::new(3);
     let mut table: Vec<u32> = (0..512).map(|_| random.next() as u32).collect();
@@ -33,7 +33,7 @@ fn crc32() -> Vec<u8> {
     bytes
 }
 
-/// Sixteen slots of 128 bytes: a frame's length in two bytes, then as much of it as fits.
+/// Sixteen slots of 128 bytes: a frame's length in two bytes, then as many of its bytes as fit.
 fn dissector() -> Vec<u8> {
     const SLOT: usize = 128;
     let mut bytes = Vec::new();
@@ -46,7 +46,7 @@ fn dissector() -> Vec<u8> {
     bytes
 }
 
-/// Eight bytes to start from, then eight pairs of strings in slots of 64 bytes; two pairs differ.
+/// Eight bytes with the start, then eight pairs of strings in slots of 64 bytes; two pairs differ.
 fn string_compare() -> Vec<u8> {
     const SLOT: usize = 64;
     let mut random = Random::new(20);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_have_the_sizes_that_the_programs_ask_for() {
+    fn images_have_the_sizes_that_the_programs_expect() {
         let sizes: Vec<_> = files().iter().map(|(name, bytes)| (*name, bytes.len())).collect();
         assert_eq!(
             sizes,

@@ -1,13 +1,14 @@
-//! `cargo xtask package`: every published crate is packed, and built from what was packed.
+//! `cargo xtask package`: packs every published crate, and builds each from its package.
 //!
-//! All in one run of cargo: the crates depend on each other's versions, which no registry has before the release.
+//! All in one run of cargo, because the crates depend on each other's versions, which no registry has before the
+//! release.
 
 use std::fs;
 
 use crate::process::{self, Outcome};
 use crate::workspace;
 
-/// Those in `crates/`; `arguments` are passed on to cargo.
+/// Packs the crates in `crates/`; `arguments` are passed on to cargo.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let names = published();
     let packages = names.iter().flat_map(|name| ["--package", name]);
@@ -24,7 +25,7 @@ fn published() -> Vec<String> {
     names
 }
 
-/// Published crates without what crates.io shows of them: a manifest's line, a README, the licences.
+/// Published crates that lack something for crates.io: a line of the manifest, a README, the licences.
 pub(crate) fn incomplete() -> Vec<String> {
     const LINES: [&str; 9] = [
         "version.workspace = true",
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_published_crate_says_what_it_is_and_has_its_licences() {
+    fn every_published_crate_has_a_description_and_licences() {
         assert!(published().contains(&"skep".to_owned()));
         assert_eq!(incomplete(), [""; 0]);
     }

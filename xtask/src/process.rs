@@ -1,4 +1,4 @@
-//! Running other programs: what is run is printed first, so that a reader can repeat it by hand.
+//! Runs other programs. Each command is printed first, so that a reader can repeat it by hand.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,17 +8,17 @@ use std::thread;
 
 use crate::workspace;
 
-/// Done, or why not in words for a person.
+/// Success, or a message for the user.
 pub(crate) type Outcome = Result<(), String>;
 
-/// A program to be run at the root of the workspace.
+/// A command to run at the root of the workspace.
 pub(crate) struct Process(Command);
 
 /// A run of this toolchain's cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> Process {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut process = Process::new(cargo, arguments);
-    // What `cargo run` tells this process about itself would confuse builds that look at it.
+    // Variables that `cargo run` sets for this process would confuse builds that read them.
     process.0.env_remove("CARGO_MANIFEST_DIR");
     process
 }
@@ -37,7 +37,7 @@ impl Process {
         self
     }
 
-    /// Runs it elsewhere than at the root.
+    /// Runs it in another directory.
     pub(crate) fn at(mut self, directory: &Path) -> Self {
         self.0.current_dir(directory);
         self
@@ -53,7 +53,7 @@ impl Process {
         }
     }
 
-    /// Runs it, shows its output as it comes, and returns whether it succeeded and all lines of both streams.
+    /// Runs it, shows its output as it arrives, and returns its outcome and all lines of both streams.
     pub(crate) fn run_watched(mut self) -> Result<(Outcome, Vec<String>), String> {
         let line = self.announce();
         let mut child = self
@@ -72,8 +72,7 @@ impl Process {
         Ok((outcome, lines))
     }
 
-    /// Runs it with this process's standard error, and returns whether it succeeded and the lines of its standard
-    /// output.
+    /// Runs it with this process's standard error, and returns its outcome and the lines of its standard output.
     pub(crate) fn run_listed(mut self) -> Result<(Outcome, Vec<String>), String> {
         let line = self.announce();
         let run = self.0.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
@@ -83,7 +82,7 @@ impl Process {
         Ok((outcome, String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()))
     }
 
-    /// What it prints to its standard output; nothing of it is shown. An error holds what it complained about.
+    /// Its standard output, which is not shown. The error contains its standard error.
     pub(crate) fn output(mut self) -> Result<String, String> {
         let program = self.0.get_program().to_string_lossy().into_owned();
         let output = self.0.output().map_err(|error| format!("`{program}` could not be started: {error}"))?;
@@ -105,7 +104,7 @@ impl Process {
     }
 }
 
-/// Copies lines from one stream to another and keeps them. Output that cannot be shown is still kept.
+/// Copies lines from one stream to another and collects them, even if they cannot be shown.
 fn echo(from: impl Read, mut to: impl Write) -> Vec<String> {
     let mut reader = BufReader::new(from);
     let mut lines = Vec::new();
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named_in_the_error() {
+    fn a_missing_program_is_named_in_the_error() {
         let error = Process::new("no-such-program", &[]).output().unwrap_err();
         assert!(error.contains("no-such-program"));
     }

@@ -7,7 +7,7 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// The sequence for `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -21,7 +21,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `limit`, which must not be 0. The bias of the remainder is of no concern here.
+    /// A number below `limit`, which must not be 0. The bias of the remainder does not matter here.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }

@@ -1,33 +1,33 @@
-//! `cargo xtask sanitize`: tests under tools that see what a plain run does not. By hand, and before a release.
+//! `cargo xtask sanitize`: tests under tools that detect more than a plain run. Run it by hand, and before a release.
 //!
 //! | tool | finds | runs |
 //! |---|---|---|
-//! | `miri` | undefined behaviour, by interpreting | unit tests of crates that ask little of the system |
-//! | `address` | accesses outside of allocations and after they were freed | tests of crates that manage memory |
-//! | `thread` | data races | tests of crates whose threads meet |
+//! | `miri` | undefined behaviour, by interpreting | unit tests of crates that make few system calls |
+//! | `address` | accesses outside of allocations, and use after free | tests of crates that manage memory |
+//! | `thread` | data races | tests of crates with several threads |
 //!
 //! All of them need a nightly compiler; `miri` its component, and `miri` and `thread` the sources of the standard
 //! library, which they compile with the same instrumentation.
 //!
 //! Miri stops at system calls that it does not know, such as `posix_madvise` in skep-rcu's tests, and it is too slow
 //! for skep-mem's; loom runs models of the lock-free parts of both. ThreadSanitizer knows neither fences nor
-//! membarrier(2): a report about memory that waits for readers must be judged by hand. Other tests that cannot run
-//! under a tool are listed here with the reason ([`Tool::without`]).
+//! membarrier(2): a report about memory that waits for readers must be judged by hand. Tests that cannot run under a
+//! tool are listed with the reason ([`Tool::without`]).
 
 use std::env::consts::ARCH;
 
 use crate::process::{Outcome, Process};
 
-/// A tool and what runs under it.
+/// A tool and the tests that run under it.
 struct Tool {
     name: &'static str,
-    /// Components that the nightly toolchain must have.
+    /// Required components of the nightly toolchain.
     components: &'static [&'static str],
     packages: &'static [&'static str],
-    /// For cargo, before the packages.
+    /// Arguments of cargo before the packages.
     command: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
-    /// Parts of the names of tests that are left out, each with the reason.
+    /// Name parts of skipped tests, each with the reason.
     without: &'static [(&'static str, &'static str)],
 }
 
@@ -37,8 +37,8 @@ const TOOLS: [Tool; 3] = [
         components: &["miri", "rust-src"],
         packages: &["skep-isa", "skep-btf"],
         command: &["miri", "test", "--lib"],
-        // Integer addresses are turned into pointers on purpose (exposed provenance); the clock and the environment are
-        // read.
+        // Integer addresses become pointers on purpose (exposed provenance); tests read the clock and the
+        // environment.
         variables: &[("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")],
         without: &[],
     },
@@ -65,7 +65,7 @@ const TOOLS: [Tool; 3] = [
     },
 ];
 
-/// Runs one tool or all of them, also after one that finds something. Nothing if no tool has that name.
+/// Runs one tool, or all even if one finds something. Returns `None` if no tool has that name.
 pub(crate) fn run(name: Option<&str>) -> Option<Outcome> {
     let chosen: Vec<&Tool> = TOOLS.iter().filter(|tool| name.is_none_or(|name| name == tool.name)).collect();
     if chosen.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn run(name: Option<&str>) -> Option<Outcome> {
         }
     }
     let clean = outcomes.iter().all(|(_, outcome)| outcome.is_ok());
-    Some(if clean { Ok(()) } else { Err("a tool found something, or could not run".to_owned()) })
+    Some(if clean { Ok(()) } else { Err("a tool reported defects, or could not run".to_owned()) })
 }
 
 impl Tool {
@@ -96,7 +96,7 @@ impl Tool {
         self.variables.iter().fold(process, |process, (name, value)| process.env(name, value)).run()
     }
 
-    /// What cargo is given. The target is named so that build scripts and macros stay without instrumentation.
+    /// Cargo's arguments. They name the target, so that build scripts and macros are not instrumented.
     fn arguments(&self) -> Vec<String> {
         let target = format!("{ARCH}-unknown-linux-gnu");
         let directory = format!("target/sanitize-{}", self.name);
@@ -112,7 +112,7 @@ impl Tool {
         fixed.chain(packages).chain(["--"]).chain(skipped).map(str::to_owned).collect()
     }
 
-    /// Whether there is a nightly toolchain with the components, or what to do about it.
+    /// Checks for a nightly toolchain with the components; the error says how to install it.
     fn prepare(&self) -> Outcome {
         let listed =
             Process::new("rustup", &["component", "list", "--installed", "--toolchain", "nightly"]).output();
@@ -131,7 +131,7 @@ impl Tool {
     }
 }
 
-/// Those that are not in rustup's list, one component a line, some with a target after the name.
+/// The components missing in rustup's list, which has one per line, some with a target after the name.
 fn missing<'a>(components: &[&'a str], listed: Option<&str>) -> Vec<&'a str> {
     let lines: Vec<&str> = listed.unwrap_or_default().lines().collect();
     let is_there = |name: &str| {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_cannot_run_are_left_out_by_name() {
+    fn tests_that_cannot_run_are_skipped_by_name() {
         let tool = Tool { without: &[("forks", "why")], ..TOOLS[1] };
         let arguments = tool.arguments().join(" ");
         assert!(arguments.starts_with("test --lib --tests --no-fail-fast --target "), "{arguments}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_of_another_name_does_not_run() {
+    fn an_unknown_tool_does_not_run() {
         assert!(run(Some("memory")).is_none());
     }
 }

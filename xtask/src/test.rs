@@ -1,14 +1,14 @@
-//! `cargo xtask test`: every test there is, then one summary that nobody can overlook.
+//! `cargo xtask test`: runs all tests, then prints one summary.
 //!
 //! Cargo builds the test programs of a step, and [`binaries`] runs them, several at a time. Cargo runs the
 //! documentation tests itself.
 //!
-//! Tests that cannot do something on a machine print a line that begins with `SKIPPED:` straight to standard error and
-//! pass, or fail where `SKEP_REQUIRE_ALL` is 1. Those lines are collected here and repeated at the end.
+//! Tests that cannot run on a machine print a line that begins with `SKIPPED:` directly to standard error and pass;
+//! with `SKEP_REQUIRE_ALL=1` they fail. The summary repeats those lines.
 //!
-//! Everything runs for this machine's architecture. What touches the machine then runs for aarch64 in an emulator. What
-//! no emulator of user programs can show is repeated too, from lines that begin with `HIDDEN BY EMULATION:`; it is no
-//! failure.
+//! All tests run for this machine's architecture. Tests of machine-dependent crates then run for aarch64 in an
+//! emulator. The summary also repeats lines that begin with `HIDDEN BY EMULATION:`, for effects that no emulator of
+//! user programs shows; they are not failures.
 
 mod binaries;
 mod count;
@@ -21,10 +21,10 @@ use crate::tools::{self, SKIPPED};
 use binaries::{Binary, Surroundings};
 use count::Count;
 
-/// How a line begins that says what an emulator cannot show.
+/// The prefix of lines about effects that an emulator cannot show.
 const HIDDEN: &str = "HIDDEN BY EMULATION:";
 
-/// For which architectures tests run.
+/// The architectures for which tests run.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Selection {
     All,
@@ -32,7 +32,7 @@ pub(crate) enum Selection {
     Aarch64,
 }
 
-/// Tests that one run of cargo builds.
+/// The tests that one run of cargo builds.
 struct Step {
     name: &'static str,
     on: Selection,
@@ -48,18 +48,18 @@ enum Packages {
     Only(&'static [&'static str]),
 }
 
-/// Which of the tests run, and how.
+/// The selection of tests, and how they run.
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     /// All test programs.
     Programs,
-    /// Documentation tests, which are no programs of their own.
+    /// Documentation tests, which are not programs of their own.
     Documentation,
-    /// A package's tests whose names contain one of the words, on a processor that cannot do everything.
+    /// A package's tests whose names contain one of the words, on a processor with few features.
     On { processor: &'static str, package: &'static str, words: &'static [&'static str] },
 }
 
-/// What touches the machine: threads, code, memory, the ABI of C, and the generator of programs for the engines. The
+/// Machine-dependent crates: threads, code, memory, the ABI of C, and the generator of programs for the engines. The
 /// other crates have no `unsafe` and name no architecture: clippy compiles them for aarch64, and the tests of `skep`
 /// load and run objects through them there.
 const MACHINE: &[&str] = &[
@@ -76,7 +76,7 @@ const MACHINE: &[&str] = &[
     "skep-testkit",
 ];
 
-/// All targets includes examples and benchmarks, which are thereby kept compiling, but not documentation.
+/// All targets: includes examples and benchmarks, so that they keep compiling, but not documentation.
 ///
 /// The models are lock-free code built with loom in place of the standard library, which explores the orders in which
 /// threads can meet. That is the same on every processor. They have a target directory of their own: other flags would
@@ -114,8 +114,8 @@ const STEPS: [Step; 6] = [
         variables: &[],
         run: Run::Programs,
     },
-    // The first processor of the architecture: no atomic instructions, no pointer authentication, no landing pads. The
-    // packages are the same as above, so that nothing is built anew.
+    // The first processor of the architecture: no atomic instructions, no pointer authentication, no landing pads.
+    // The packages are the same as above, so that nothing is rebuilt.
     Step {
         name: "aarch64: the same programs on an old processor",
         on: Selection::Aarch64,
@@ -140,15 +140,15 @@ const STEPS: [Step; 6] = [
 
 const MODELS: &str = "skep-models";
 
-/// What a step came to.
+/// The result of a step.
 struct Ran {
     passed: bool,
     count: Count,
-    /// The lines about what was skipped or hidden.
+    /// The lines about skipped tests and hidden effects.
     skipped: Vec<String>,
 }
 
-/// Runs everything that is selected, also after a failure: one run shows all that is broken.
+/// Runs everything selected, even after a failure, so that one run shows all failures.
 pub(crate) fn run(selection: Selection) -> Outcome {
     let mut skipped = tools::prepare()?;
     let aarch64 = selection != Selection::Native && !aarch64::is_native();
@@ -162,7 +162,7 @@ pub(crate) fn run(selection: Selection) -> Outcome {
         eprintln!("{line}");
     }
     let chosen = |step: &&Step| match step.on {
-        // On an aarch64 machine the native tests are what was asked for.
+        // On an aarch64 machine the native tests are the requested ones.
         Selection::Aarch64 => aarch64 && unready.is_none(),
         _ => selection != Selection::Aarch64 || aarch64::is_native(),
     };
@@ -190,7 +190,7 @@ pub(crate) fn run(selection: Selection) -> Outcome {
         return Err("some tests failed".to_owned());
     }
     if tools::all_required() && skipped.iter().any(|line| line.starts_with(SKIPPED)) {
-        return Err("something was skipped, and SKEP_REQUIRE_ALL is 1".to_owned());
+        return Err("tests were skipped, and SKEP_REQUIRE_ALL is 1".to_owned());
     }
     Ok(())
 }
@@ -235,7 +235,9 @@ impl Step {
         let binaries: Vec<_> =
             binaries.filter(|binary| package.is_none_or(|name| binary.is_of(name))).collect();
         if binaries.is_empty() {
-            return Err("cargo built no test program: its messages may have another form now".to_owned());
+            return Err(
+                "cargo reported no test program: the format of its messages may have changed".to_owned()
+            );
         }
         let surroundings =
             Surroundings { runner: self.runner(processor), variables: self.variables(processor), word };
@@ -243,7 +245,7 @@ impl Step {
         let mut count = Count::default();
         ended.iter().for_each(|ended| count += ended.count);
         Ok(Ran {
-            // A word that no name has any more would pass unseen.
+            // A word that matches no name any more would go unnoticed.
             passed: ended.iter().all(|ended| ended.passed) && count.passed > 0,
             count,
             skipped: remarks(ended.into_iter().flat_map(|ended| ended.lines)),
@@ -280,7 +282,7 @@ impl Step {
         variables
     }
 
-    /// What starts the test programs, in words.
+    /// The words of the runner of test programs.
     fn runner(&self, processor: Option<&str>) -> Vec<String> {
         if self.on != Selection::Aarch64 {
             return Vec::new();
@@ -289,7 +291,7 @@ impl Step {
     }
 }
 
-/// The lines that must be repeated at the end.
+/// The lines to repeat in the summary.
 fn remarks(lines: impl IntoIterator<Item = String>) -> Vec<String> {
     let matters = |line: &String| line.starts_with(SKIPPED) || line.starts_with(HIDDEN);
     lines.into_iter().filter(matters).collect()

@@ -1,7 +1,7 @@
-//! What a machine needs besides Rust, and what happens where it is missing.
+//! The tools that are needed besides Rust, and the rule for missing ones.
 //!
-//! The rule: on Debian as root it is installed; elsewhere the tests that need it are skipped, and said to be; where
-//! `SKEP_REQUIRE_ALL` is 1, a skip is a failure. Tests follow the same rule through [`skip`].
+//! The rule: on Debian as root, a missing tool is installed. Elsewhere the tests that need it are skipped with a
+//! message; with `SKEP_REQUIRE_ALL=1` a skip is a failure. Tests follow the same rule through [`skip`].
 
 use std::fs;
 use std::io::Write;
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use crate::process::{Outcome, Process};
 
-/// A line that says what was not done begins with this word, wherever it is printed.
+/// The first word of every line about a skipped test.
 pub(crate) const SKIPPED: &str = "SKIPPED:";
 
-/// Something that may have to be installed.
+/// A tool that may have to be installed.
 struct Need {
     /// A file on the search path for programs, or an absolute path.
     file: &'static str,
-    /// The Debian package that holds it.
+    /// The Debian package that contains it.
     package: &'static str,
-    /// What cannot be done without.
+    /// The purpose that needs it.
     purpose: &'static str,
 }
 
@@ -35,22 +35,23 @@ const NEEDS: [Need; 6] = [
     Need { file: "gdb", package: "gdb", purpose: "what debuggers see of compiled code" },
 ];
 
-/// True where whatever would be skipped must fail.
+/// Whether skipped tests must fail.
 pub(crate) fn all_required() -> bool {
     std::env::var("SKEP_REQUIRE_ALL").is_ok_and(|value| value == "1")
 }
 
-/// Says that something is not done and why, past the test harness's capturing; an error where all is required.
+/// Reports that something is skipped and why, without capture by the test harness; an error with
+/// `SKEP_REQUIRE_ALL=1`.
 pub(crate) fn skip(what: &str, why: &str) -> Outcome {
     if all_required() {
         return Err(format!("{what} cannot be skipped (SKEP_REQUIRE_ALL=1): {why}"));
     }
-    // Nobody is left to hear it if standard error is gone.
+    // If standard error is closed, the line is lost.
     let _ = writeln!(std::io::stderr(), "{SKIPPED} {what}: {why}");
     Ok(())
 }
 
-/// Installs what is missing where that is possible. Returns one line for each thing that is missing still.
+/// Installs missing tools if possible. Returns one line for each tool that is still missing.
 pub(crate) fn prepare() -> Result<Vec<String>, String> {
     if missing().is_empty() {
         return Ok(Vec::new());
@@ -77,17 +78,17 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
-/// Whether there is a program of that name on the search path, or a file of that absolute path.
+/// Whether a program of that name is on the search path, or a file has that absolute path.
 pub(crate) fn is_present(file: &str) -> bool {
     if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() }
 }
 
-/// Whether this is a Debian machine and its root.
+/// Whether this is Debian and the user is root.
 pub(crate) fn may_install() -> bool {
     is_debian() && is_root()
 }
 
-/// What is missing for compiling BPF, in words, or nothing.
+/// A message about missing tools for compiling BPF, if any.
 pub(crate) fn missing_for_bpf() -> Option<String> {
     let missing: Vec<_> = missing().into_iter().filter(|need| need.purpose == BPF).collect();
     if missing.is_empty() {
@@ -117,7 +118,7 @@ fn is_root() -> bool {
         .is_some_and(|users| users.split_whitespace().nth(1) == Some("0"))
 }
 
-/// Mirrors and locks are sometimes busy: three attempts.
+/// Makes three attempts, because mirrors and locks are sometimes busy.
 pub(crate) fn install(packages: &[&str]) -> Outcome {
     const PATIENT: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"];
     let apt = |arguments: &[&str]| {

@@ -1,11 +1,11 @@
-//! Where things are in the checkout.
+//! Paths in the checkout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The root of the workspace: the directory above this crate's.
 pub(crate) fn root() -> PathBuf {
-    // Cargo tells where the crate is now, which may not be where it was compiled.
+    // Cargo passes the crate's present path, which may differ from that at compile time.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
@@ -29,7 +29,7 @@ pub(crate) fn files_below(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `path` as a reader at the root would write it.
+/// `path` relative to the root.
 pub(crate) fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

@@ -1,30 +1,30 @@
 //! Packets as capture files: pcap (draft-ietf-opsawg-pcap) and pcapng (draft-ietf-opsawg-pcapng), in both byte orders
-//! and with stamps in microseconds or nanoseconds.
+//! and with timestamps in microseconds or nanoseconds.
 //!
 //! ```text
 //!   pcap     header(24) { stamp:8 captured:4 length:4 bytes }*
 //!   pcapng   section { interface }* { packet | other }*     each block: kind:4 size:4 ... size:4, padded to 4 bytes
 //! ```
 
-/// One packet as it was seen.
+/// One captured packet.
 #[derive(Clone)]
 pub(crate) struct Packet {
     /// Nanoseconds since 1970.
     pub(crate) stamp_ns: u64,
-    /// What was captured.
+    /// The captured bytes.
     pub(crate) bytes: Vec<u8>,
-    /// How long it was on the wire: more than `bytes` where the capture was cut.
+    /// Its length on the wire: more than that of `bytes` if the capture truncated it.
     pub(crate) wire_bytes: usize,
 }
 
-/// The order of bytes in a file's numbers.
+/// The byte order of a file's numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Order {
     Little,
     Big,
 }
 
-/// The unit of a file's stamps.
+/// The unit of a file's timestamps.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unit {
     Microseconds,
@@ -74,8 +74,8 @@ pub(crate) fn pcap(packets: &[Packet], order: Order, unit: Unit) -> Vec<u8> {
     out.bytes
 }
 
-/// A pcapng file. There are two interfaces, used in turns, the second with `second_unit`, so that a reader must look
-/// at each packet's own interface. Blocks that a reader may not know stand between the packets.
+/// A pcapng file. Packets alternate between two interfaces, the second with `second_unit`, so that a reader must use
+/// each packet's own interface. Blocks of unknown kinds are between the packets.
 pub(crate) fn pcapng(packets: &[Packet], order: Order, second_unit: Unit) -> Vec<u8> {
     const SECTION: u32 = 0x0a0d_0d0a;
     const INTERFACE: u32 = 1;
@@ -89,7 +89,7 @@ pub(crate) fn pcapng(packets: &[Packet], order: Order, second_unit: Unit) -> Vec
         body.u32(0x1a2b_3c4d);
         body.u16(1);
         body.u16(0);
-        body.u64(u64::MAX); // the section's length is not told
+        body.u64(u64::MAX); // the section's length is unspecified
         body.option(4, b"skep xtask"); // the application's name
         body.end_of_options();
     });
@@ -98,7 +98,7 @@ pub(crate) fn pcapng(packets: &[Packet], order: Order, second_unit: Unit) -> Vec
             body.u16(ETHERNET);
             body.u16(0);
             body.u32(LONGEST);
-            // Microseconds are the meaning of saying nothing.
+            // Microseconds are the default.
             if unit == Unit::Nanoseconds {
                 body.option(9, &[9]);
                 body.end_of_options();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcap_record_holds_stamp_lengths_and_bytes_in_the_files_order() {
+    fn a_pcap_record_has_timestamp_lengths_and_bytes_in_file_order() {
         let little = pcap(&[packet()], Order::Little, Unit::Nanoseconds);
         assert_eq!(little[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
         assert_eq!(little[24..], [5, 0, 0, 0, 0xd2, 4, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3, 4, 5]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pcapng_block_is_padded_and_says_its_size_at_both_ends() {
+    fn every_pcapng_block_is_padded_and_has_its_size_at_both_ends() {
         for order in [Order::Little, Order::Big] {
             let file = pcapng(&vec![packet(); 9], order, Unit::Nanoseconds);
             let number = |at: usize| {

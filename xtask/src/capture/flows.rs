@@ -1,12 +1,12 @@
-//! Conversations: the well-formed part of the traffic. Each flow is one 5-tuple (or one ping) whose packets come in
-//! the order a real one's would: a TCP connection opens, exchanges data with growing sequence numbers, and closes.
+//! Conversations: the well-formed part of the traffic. Each flow is one 5-tuple (or one ping) whose packets have a
+//! realistic order: a TCP connection opens, exchanges data with growing sequence numbers, and closes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::random::Random;
 use skep_packets::{self as wire, Mac};
 
-/// What a flow speaks.
+/// The protocol of a flow.
 #[derive(Clone, Copy)]
 enum Speech {
     Tcp,
@@ -14,7 +14,7 @@ enum Speech {
     Ping,
 }
 
-/// One conversation and how far it has come.
+/// One conversation and its progress.
 pub(crate) struct Flow {
     client: (IpAddr, u16),
     server: (IpAddr, u16),
@@ -24,18 +24,18 @@ pub(crate) struct Flow {
     options: &'static [u8],
     /// IPv6 extension headers before the transport header.
     extensions: &'static [u8],
-    /// The service answers somewhere else: only the client's packets pass here.
+    /// The replies take another route: only the client's packets are captured.
     one_way: bool,
     packets: u32,
     sent: [u32; 2],
     id: u16,
 }
 
-/// The service behind the balancer.
+/// The service behind the load balancer.
 pub(crate) const VIRTUAL4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 80);
 pub(crate) const VIRTUAL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x80);
 
-/// Router alert (RFC 2113), and an empty record route of two places with its end of list.
+/// Router alert (RFC 2113), and an empty record route with two slots and an end of list.
 const IP_OPTIONS: [&[u8]; 2] = [&[148, 4, 0, 0], &[7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
 
 const EXTENSIONS: [&[u8]; 6] = [
@@ -49,7 +49,7 @@ const EXTENSIONS: [&[u8]; 6] = [
         wire::protocol::ROUTING,
         wire::protocol::AUTHENTICATION,
     ],
-    // One more than the examples follow.
+    // One more than the examples can follow.
     &[
         wire::protocol::HOP_BY_HOP,
         wire::protocol::DESTINATION,
@@ -109,7 +109,7 @@ impl Flow {
     pub(crate) fn next_frame(&mut self, random: &mut Random) -> Vec<u8> {
         let turn = self.packets;
         self.packets += 1;
-        // A connection's second packet and then every other: the answers.
+        // A connection's second packet and then every other one are replies.
         let back = !self.one_way && turn % 2 == 1;
         let (from, to) = if back { (self.server, self.client) } else { (self.client, self.server) };
         let size = payload_bytes(random);
@@ -192,7 +192,7 @@ impl Flow {
     }
 }
 
-/// The extension headers `chain` before `segment`; the first header's number and the bytes.
+/// Puts the extension headers `chain` before `segment`; returns the first header's number and the bytes.
 fn extend(chain: &[u8], protocol: u8, segment: &[u8]) -> (u8, Vec<u8>) {
     let mut next = protocol;
     let mut payload = segment.to_vec();
@@ -221,7 +221,7 @@ pub(crate) fn mac_of(address: IpAddr) -> Mac {
     }
 }
 
-/// Most hosts are nobody's concern; some lie in prefixes that the firewall blocks.
+/// Most hosts have ordinary addresses; some are in prefixes that the firewall blocks.
 pub(crate) fn client4(random: &mut Random) -> Ipv4Addr {
     let host = random.between(1, 254) as u8;
     match random.below(100) {

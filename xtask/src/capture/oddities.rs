@@ -1,5 +1,5 @@
-//! Everything that is not a well-behaved conversation: neighbour discovery, fragments, other protocols, frames that
-//! were cut short and frames that contradict themselves.
+//! Everything except well-behaved conversations: neighbour discovery, fragments, other protocols, truncated frames,
+//! and malformed frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ const BROADCAST: wire::Mac = [0xff; 6];
 const PLAIN: Ipv4<'static> =
     Ipv4 { protocol: wire::protocol::UDP, ttl: 64, id: 0, fragment: 0, options: &[] };
 
-/// An ARP request or answer.
+/// An ARP request or reply.
 pub(crate) fn arp(random: &mut Random) -> Vec<u8> {
     let (asker, asked) = (client4(random), client4(random));
     let (from, to) = (mac_of(asker.into()), mac_of(asked.into()));
@@ -124,18 +124,18 @@ pub(crate) fn fragments(random: &mut Random) -> Vec<Vec<u8>> {
     }
 }
 
-/// A frame of an honest flow, cut: by the capture (the length on the wire tells) or on the wire itself.
-/// The bytes and the length on the wire.
+/// A frame of a regular flow, truncated by the capture (the length on the wire shows it) or on the wire itself. The
+/// bytes and the length on the wire.
 pub(crate) fn truncated(random: &mut Random) -> (Vec<u8>, usize) {
     let frame = Flow::new(random).next_frame(random);
     let wire_bytes = frame.len();
-    // Somewhere inside the headers more often than in the payload; sometimes not even a MAC address is left.
+    // More often inside the headers than in the payload; sometimes even before the end of a MAC address.
     let kept = if random.chance(80) { random.between(1, 54) } else { random.between(1, wire_bytes - 1) };
     let bytes = frame[..kept].to_vec();
     if random.chance(50) { (bytes, wire_bytes) } else { (bytes, kept) }
 }
 
-/// A frame that contradicts itself or the RFCs.
+/// A malformed frame.
 pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
     const IP: usize = 14;
     let (from, to) = (client4(random), Ipv4Addr::new(198, 19, 0, 7));
@@ -154,13 +154,13 @@ pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
     match random.below(16) {
         0 => frame[IP] = 0x55,      // version 5
         1 => frame[IP] = 0x43,      // a header of 12 bytes
-        2 => frame[IP] = 0x4f,      // a header longer than what follows claims to be
-        3 => frame[IP + 3] = 10,    // a total shorter than the header
-        4 => frame[IP + 2] = 0x40,  // a total far beyond the end
+        2 => frame[IP] = 0x4f,      // a header longer than the total length
+        3 => frame[IP + 3] = 10,    // a total length shorter than the header
+        4 => frame[IP + 2] = 0x40,  // a total length far beyond the end
         5 => frame[IP + 32] = 0x40, // a TCP header of 16 bytes
         6 => frame = make(from, to, wire::flag::SYN | wire::flag::FIN),
         7 => frame = make(from, to, wire::flag::SYN | wire::flag::RST),
-        8 => frame = make(to, to, wire::flag::SYN), // "land": from itself to itself
+        8 => frame = make(to, to, wire::flag::SYN), // "land": source and destination are equal
         9 => frame = make(Ipv4Addr::new(239, 1, 1, 1), to, wire::flag::ACK),
         10 => frame = make(Ipv4Addr::LOCALHOST, VIRTUAL4, wire::flag::ACK),
         11 => {
@@ -178,7 +178,7 @@ pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
             );
         }
         14 => {
-            // Extension headers that never end.
+            // Extension headers without an end.
             let mut chain = Vec::new();
             for _ in 0..8 {
                 chain = wire::extension(wire::protocol::DESTINATION, 0, &chain);
@@ -186,7 +186,7 @@ pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
             frame = make_six(wire::protocol::DESTINATION, &chain);
         }
         _ => {
-            // Not a frame of anything.
+            // Random bytes.
             let length = random.between(1, 90);
             frame = random.bytes(length);
         }

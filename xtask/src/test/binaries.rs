@@ -1,10 +1,11 @@
 //! Runs the test programs that cargo has built, several at a time.
 //!
-//! Cargo runs test programs one after the other, and at the end of each a core has nothing to do. Here as many run at
-//! once as there are cores, the longest first. A few measure what other processes disturb: they run afterwards, one at
-//! a time. A program runs as cargo would run it: in its package's directory, with the same emulator before it.
+//! Cargo runs test programs one after the other, and leaves cores idle at the end of each. Here one program per core
+//! runs at a time, the longest first. A few programs measure things that other processes disturb: they run
+//! afterwards, one at a time. A program runs as cargo would run it: in its package's directory, under the same
+//! emulator.
 //!
-//! What a program prints is shown only if it fails.
+//! A program's output is shown only if it fails.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::count::Count;
 
-/// Test programs that take longest, by package and target, longest first. The others follow in cargo's order.
+/// The slowest test programs, by package and target, slowest first. The others follow in cargo's order.
 const LONGEST: &[(&str, &str)] = &[
     ("skep-bench", "all"),
     ("skep-cli", "command"),
@@ -35,8 +36,8 @@ const LONGEST: &[(&str, &str)] = &[
 
 /// Test programs that need the machine for themselves.
 ///
-/// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; large pages must be there to be
-/// taken.
+/// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; the large page test needs free
+/// large pages.
 const ALONE: &[(&str, &str)] = &[
     ("skep-rcu", "litmus"),
     ("skep-bench", "skep-bench"),
@@ -44,10 +45,10 @@ const ALONE: &[(&str, &str)] = &[
     ("skep-maps", "large_pages"),
 ];
 
-/// Tests that say the same on every machine: an emulator need not repeat them. They read encodings back.
+/// Tests with the same result on every machine, which an emulator need not repeat: they decode encodings.
 const THE_SAME_EVERYWHERE: &[&str] = &["arch::aarch64::encode::", "arch::x86_64::encode::"];
 
-/// How often to say what is still running while nothing ends.
+/// The interval of reports on running programs while none ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A test program.
@@ -60,30 +61,29 @@ pub(super) struct Binary {
     directory: PathBuf,
 }
 
-/// How a test program ended.
+/// The result of a test program.
 pub(super) struct Ended {
     pub(super) name: String,
     pub(super) passed: bool,
     pub(super) count: Count,
-    /// Both streams, the output first.
+    /// Both output streams, standard output first.
     pub(super) lines: Vec<String>,
     took: Duration,
 }
 
-/// What is before each program, behind it, and in its environment.
+/// The runner, arguments and environment of each program.
 pub(super) struct Surroundings {
-    /// The emulator and its arguments; empty where there is none.
+    /// The emulator and its arguments; empty without one.
     pub(super) runner: Vec<String>,
     pub(super) variables: Vec<(&'static str, String)>,
-    /// Only tests whose names contain this run; all, where there is none.
+    /// If given, only tests whose names contain it run.
     pub(super) word: Option<&'static str>,
 }
 
 impl Binary {
-    /// What a line of `cargo test --no-run --message-format=json` says of a test program; `None` for other lines.
+    /// Reads a test program from a line of `cargo test --no-run --message-format=json`; `None` for other lines.
     ///
-    /// A line is one object. The parts that matter here are strings and booleans without nested objects of the same
-    /// name.
+    /// A line is one object. The parts used here are strings and booleans whose names occur only once.
     pub(super) fn of(line: &str) -> Option<Self> {
         let artifact = line.contains(r#""reason":"compiler-artifact""#);
         let profile = line.split_once(r#""profile":{"#)?.1.split_once('}')?.0;
@@ -152,7 +152,7 @@ impl Binary {
     }
 }
 
-/// Runs all of them and says of each how it ended.
+/// Runs all programs and reports the result of each.
 pub(super) fn run(mut binaries: Vec<Binary>, surroundings: &Surroundings) -> Vec<Ended> {
     binaries.sort_by_key(|binary| binary.place_in(LONGEST).unwrap_or(usize::MAX));
     let (alone, together): (Vec<_>, Vec<_>) = binaries.into_iter().partition(|binary| binary.is_in(ALONE));
@@ -248,7 +248,7 @@ mod tests {
     );
 
     #[test]
-    fn a_test_program_is_read_from_what_cargo_says() {
+    fn a_test_program_is_read_from_cargo_s_message() {
         let binary = Binary::of(LINE).unwrap();
         assert_eq!(binary.name(), "skep-rcu litmus");
         assert_eq!(binary.executable, Path::new(r#"/t/"a\b"#));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_and_messages_are_no_test_programs() {
+    fn libraries_and_other_messages_are_not_test_programs() {
         let library =
             LINE.replace(r#""overflow_checks":true,"test":true"#, r#""overflow_checks":true,"test":false"#);
         assert_eq!(Binary::of(&library), None);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_or_dies_is_a_failure_and_its_output_is_kept() {
+    fn a_failing_or_killed_program_is_a_failure_with_output() {
         for (script, says) in [("echo seen >&2; exit 101", "exit status: 101"), ("kill -9 $$", "signal: 9")] {
             let (binaries, surroundings) = shell("t", script);
             let ended = run(binaries, &surroundings);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_runs_once_whoever_runs_it() {
+    fn every_program_runs_once_in_any_worker() {
         let binaries = (0..20).flat_map(|n| shell(&n.to_string(), "true").0).collect();
         let ended = run(binaries, &shell("", "").1);
         let mut names: Vec<_> = ended.iter().map(|ended| ended.name.clone()).collect();

@@ -1,4 +1,4 @@
-//! How many tests ran, as their harnesses say.
+//! Counts tests from the output of their harnesses.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -21,8 +21,8 @@ impl Count {
         total
     }
 
-    /// The tests of one program. Tests that run themselves again print results of their own before: the last line
-    /// counts. A program without a harness is one test, and so is one that died before its harness could say anything.
+    /// The tests of one program. Tests that run themselves again print results of their own before, so the last line
+    /// counts. A program without a harness is one test, and so is one that died before its harness printed a result.
     pub(super) fn of_program(output: &str, success: bool) -> Self {
         match output.lines().rev().find(|line| is_result(line)).map(Self::of_line) {
             Some(count) if success || count.failed > 0 => count,
@@ -83,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_result_of_a_program_is_its_own() {
+    fn the_last_result_is_the_program_s_own() {
         let count = Count::of_program(&LINES.join("\n"), false);
         assert_eq!(count, Count { passed: 10, failed: 2, ignored: 0 });
-        // The harness of a child spoke, the program's own did not: it died.
+        // The harness of a child printed a result, the program's own did not: the program died.
         let died = Count::of_program(LINES[1], false);
         assert_eq!(died, Count { passed: 0, failed: 1, ignored: 0 });
     }

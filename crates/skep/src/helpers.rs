@@ -1,10 +1,10 @@
-//! The implementations of the helpers whose prototypes `skep-abi` states.
+//! Implementations of the helpers whose prototypes are in `skep-abi`.
 //!
-//! Each has the signature of [`HelperFn`] and one file holds one subject. What the verifier proved of a
-//! call's arguments is the creditor of every dereference here: a memory argument is readable or writable for
-//! its whole size, a map argument is a map's handle, a context argument is the run's own context.
+//! Each has the signature of [`HelperFn`]; each file has one subject. Every dereference here relies on what the
+//! verifier proved of the call's arguments: a memory argument is readable or writable for its whole size, a map
+//! argument is a map's handle, a context argument is the run's own context.
 //!
-//! Helpers report failure as Linux does, by a negated error number in `r0`.
+//! Helpers report failure like Linux, by a negated error number in `r0`.
 
 #[cfg(test)]
 mod book_tests;
@@ -28,7 +28,7 @@ mod xdp;
 
 use skep_abi::HelperFn;
 
-/// Every helper of Linux's numbering that this runtime provides, ascending.
+/// All helpers of Linux that this runtime provides, ascending by number.
 pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (1, map::lookup_elem),
     (2, map::update_elem),
@@ -114,8 +114,8 @@ mod tests {
     }
 
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
-    /// without a packet, `TEXT` by a string that is no number, `QUEUE` by an empty one,
-    /// `NOTHING` by a dynptr that shows nothing.
+    /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
+    /// dynptr.
     const FAILING: [(u32, [u64; 5]); 10] = [
         (26, [CONTEXT, 0, OUT, BYTES, 0]),
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
@@ -168,7 +168,7 @@ mod tests {
                     number => number,
                 });
                 let mut env = RunEnv::default();
-                // SAFETY: all of it is what the prototype asks for.
+                // SAFETY: the arguments satisfy the prototype.
                 unsafe { function(a, b, c, d, e, &raw mut env) };
                 let (within, behind) = out.split_at(BYTES as usize);
                 assert!(!within.contains(&0xa5), "helper {id} left {within:x?} with {args:x?}");

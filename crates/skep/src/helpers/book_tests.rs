@@ -1,4 +1,4 @@
-//! The book's lists of helpers and map kinds are those of the code, and no page denies one that exists.
+//! The book's lists of helpers and map kinds match the code, and no page denies one that exists.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn the_book_lists_the_helpers_that_run_with_their_types_and_licence() {
         let proto = skep_abi::linux_helper(id).unwrap();
         assert_eq!(names(row[1]).collect::<Vec<_>>(), [format!("bpf_{}", proto.name)], "{id}");
         assert_eq!(row[4].ends_with("GPL"), proto.gpl_only, "{id}: GPL");
-        // Socket filters may name these helpers, but no map with a lock, as in Linux.
+        // Socket filters may call these helpers, but cannot use a map with a lock, as in Linux.
         let locks = matches!(id, 93 | 94);
         let may = |name: &&str| {
             ProgramType::from_name(name).unwrap().may_call(id, None) && !(locks && *name == "socket_filter")
@@ -84,7 +84,7 @@ fn the_readme_counts_helpers_and_kinds_of_maps() {
     assert!(README.contains(&format!("| helpers | {} of Linux's", PROVIDED.len())));
 }
 
-/// How a page would call a kind of map that it says is missing.
+/// How a page would name a missing kind of map.
 const CALLED: [(&str, MapKind); 8] = [
     ("ring buffer", MapKind::Ringbuf),
     ("LRU", MapKind::LruHash),
@@ -97,7 +97,7 @@ const CALLED: [(&str, MapKind); 8] = [
 ];
 
 #[test]
-fn what_pages_say_is_missing_names_no_helper_and_no_kind_of_map_that_runs() {
+fn no_page_calls_an_existing_helper_or_map_kind_missing() {
     let kinds = provided_kinds();
     let missing = [section(README, "What is not there yet"), section(INTRODUCTION, "What it is not, yet")];
     for text in missing {

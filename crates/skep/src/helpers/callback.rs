@@ -1,46 +1,48 @@
-//! Helpers that call functions of the program, and the one that leaves it.
+//! Helpers that call functions of the program, and tail calls.
 
 use super::errno::{E2BIG, EINVAL};
 use super::map::map;
 use super::sections::section;
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
-/// `bpf_tail_call`: engines do it themselves, since a function that is called cannot leave the one that calls it. That
-/// it stands here says that they do.
+/// `bpf_tail_call`: engines implement it, since a called function cannot leave its caller. This entry says that the
+/// runtime provides it.
 pub(super) unsafe extern "C" fn tail_call(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     0
 }
 
-/// `bpf_loop`: calls `function(round, context)` until it returns something else than 0; how often it was called.
+/// `bpf_loop`: calls `function(iteration, context)` until it returns something other than 0. Returns the number of
+/// calls.
 pub(super) unsafe extern "C" fn bpf_loop(
-    rounds: u64,
+    iterations: u64,
     function: u64,
     context: u64,
     flags: u64,
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    let rounds = rounds as u32;
+    let iterations = iterations as u32;
     if flags != 0 {
         return EINVAL;
     }
-    if rounds > MAX_LOOPS {
+    if iterations > MAX_LOOPS {
         return E2BIG;
     }
-    for round in 0..u64::from(rounds) {
-        // SAFETY: the verifier proved `function` one of the program's, which takes these; `env` is this run's.
-        if unsafe { call_back(function, [round, context, 0, 0, 0], env) } != 0 {
-            return round + 1;
+    for iteration in 0..u64::from(iterations) {
+        // SAFETY: the verifier proved that `function` is one of the program's and takes these arguments; `env` is
+        // this run's.
+        if unsafe { call_back(function, [iteration, context, 0, 0, 0], env) } != 0 {
+            return iteration + 1;
         }
     }
-    rounds.into()
+    iterations.into()
 }
 
-/// `bpf_for_each_map_elem`: calls `function(map, key, value, context)` for each element until it returns
-/// something else than 0; how many elements that were.
+/// `bpf_for_each_map_elem`: calls `function(map, key, value, context)` for each element until it returns something
+/// other than 0. Returns the number of elements visited.
 ///
-/// A key that is in the map from the first call to the last is seen exactly once, whatever the function does to the
-/// map.
+/// A key that is in the map from the first call to the last is visited exactly once, whatever the function does to
+/// the map.
 pub(super) unsafe extern "C" fn for_each_map_elem(
     handle: u64,
     function: u64,
@@ -58,7 +60,7 @@ pub(super) unsafe extern "C" fn for_each_map_elem(
         // SAFETY: as in `bpf_loop`; the key is a copy and the value is the map's.
         unsafe { call_back(function, [handle, key as u64, value as u64, context, 0], env) == 0 }
     };
-    // SAFETY: the verifier proved `handle` a map; `env` is this run's.
+    // SAFETY: the verifier proved that `handle` is a map; `env` is this run's.
     unsafe {
         let _section = section(env);
         map(handle).for_each_ptr((*env).cpu, &mut visit);
@@ -70,10 +72,10 @@ pub(super) unsafe extern "C" fn for_each_map_elem(
 ///
 /// # Safety
 ///
-/// The program passed `function` to the helper in progress, `args` are what it takes, and `env` is the
+/// The program passed `function` to the helper in progress, `args` match its parameters, and `env` is the
 /// environment of the run.
 unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
-    // SAFETY: the caller's promise. Without a way of its own, an engine passes addresses of functions with the
+    // SAFETY: the caller's promise. An engine without a callback of its own passes addresses of functions with the
     // signature of helpers.
     unsafe {
         match (*env).callback {
@@ -92,11 +94,11 @@ mod tests {
     use skep_abi::{MapDef, MapKind};
     use skep_maps::{Map, Options, UpdateFlags};
 
-    /// Adds up its second argument's rounds, or stops at the fourth.
-    unsafe extern "C" fn add(round: u64, context: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    /// Adds up the iteration numbers in its argument, or stops at the fourth.
+    unsafe extern "C" fn add(iteration: u64, context: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
         // SAFETY: the test passes the address of a number.
-        unsafe { *(context as *mut u64) += round };
-        u64::from(round == 3)
+        unsafe { *(context as *mut u64) += iteration };
+        u64::from(iteration == 3)
     }
 
     /// Adds up the first four bytes of all values.
@@ -113,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_ends_with_its_rounds_or_when_it_is_told_to() {
+    fn a_loop_ends_after_its_iterations_or_on_request() {
         let mut env = RunEnv::default();
-        let mut run = |rounds: u64, flags: u64| {
+        let mut run = |iterations: u64, flags: u64| {
             let mut sum = 0u64;
             // SAFETY: `add` gets the address of a number.
             let calls =
-                unsafe { bpf_loop(rounds, address(add), &raw mut sum as u64, flags, 0, &raw mut env) };
+                unsafe { bpf_loop(iterations, address(add), &raw mut sum as u64, flags, 0, &raw mut env) };
             (calls as i64, sum)
         };
         assert_eq!(run(0, 0), (0, 0));

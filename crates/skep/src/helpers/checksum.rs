@@ -6,17 +6,17 @@ use skep_abi::{RunEnv, SkbContext};
 
 /// `BPF_F_HDR_FIELD_MASK`: the size of the changed field.
 const FIELD_SIZE: u64 = 0xf;
-/// `BPF_F_PSEUDO_HDR`: the field is in the pseudo header. Nothing depends on it here, where no checksum of the
-/// whole packet is kept.
+/// `BPF_F_PSEUDO_HDR`: the field is in the pseudo header. It has no effect here, since no checksum of the whole
+/// packet is kept.
 const PSEUDO_HEADER: u64 = 1 << 4;
-/// `BPF_F_MARK_MANGLED_0`: a checksum of 0 means none and stays; a result of 0 is written as 0xffff.
+/// `BPF_F_MARK_MANGLED_0`: a checksum of 0 means none and is kept; a result of 0 is written as 0xffff.
 const MANGLED_0: u64 = 1 << 5;
-/// `BPF_F_MARK_ENFORCE`: with the above, update even where the field is 0.
+/// `BPF_F_MARK_ENFORCE`: with the above, update even if the field is 0.
 const ENFORCE: u64 = 1 << 6;
 /// `BPF_F_IPV6`: the field is an IPv6 address.
 const IPV6: u64 = 1 << 7;
 
-/// The checksum of `to` less that of `from`, plus `seed`, folded to 16 bits.
+/// The checksum of `to` minus that of `from`, plus `seed`, folded to 16 bits.
 pub(super) unsafe extern "C" fn csum_diff(
     from: u64,
     from_size: u64,
@@ -29,7 +29,7 @@ pub(super) unsafe extern "C" fn csum_diff(
     if (from_size | to_size) % 4 != 0 {
         return EINVAL;
     }
-    // SAFETY: the verifier proved each pointer readable for its size, or null with size 0.
+    // SAFETY: the verifier proved that each pointer is readable for its size, or null with size 0.
     let sum = u64::from(seed as u32)
         + unsafe { words(from, from_size) }.map(|word| u64::from(!word)).sum::<u64>()
         + unsafe { words(to, to_size) }.map(u64::from).sum::<u64>();
@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn l3_csum_replace(
     if flags & !FIELD_SIZE != 0 {
         return EINVAL;
     }
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     unsafe { replace(context, offset, from, to, flags) }
 }
 
@@ -109,12 +109,12 @@ unsafe fn replace(context: u64, offset: u64, from: u64, to: u64, flags: u64) -> 
 /// `address` is readable for `size` bytes, or `size` is 0.
 unsafe fn words(address: u64, size: usize) -> impl Iterator<Item = u32> {
     (0..size / 4).map(move |i| {
-        // SAFETY: word `i` lies within `size` bytes, by the caller's promise.
+        // SAFETY: word `i` is within `size` bytes, by the caller's promise.
         unsafe { (address as *const u32).add(i).read_unaligned() }
     })
 }
 
-/// Adds the carries back in until 16 bits are left.
+/// Folds the carries until 16 bits are left.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_udp_checksum_of_zero_stays_and_never_arises() {
+    fn a_udp_checksum_of_zero_is_kept_and_never_computed() {
         let mut packet = [0u8; 8];
         let skb = SkbContext {
             data: packet.as_mut_ptr() as u64,

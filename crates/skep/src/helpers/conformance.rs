@@ -1,4 +1,4 @@
-//! The helpers that the public `bpf_conformance` suite expects under the numbers 0 to 5.
+//! The helpers with numbers 0 to 5 that the public `bpf_conformance` suite expects.
 
 use skep_abi::{HelperFn, RunEnv};
 use std::fs::File;
@@ -18,7 +18,7 @@ unsafe extern "C" fn gather_bytes(a: u64, b: u64, c: u64, d: u64, e: u64, _: *mu
 
 unsafe extern "C" fn memfrob(memory: u64, size: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     for i in 0..size as u32 as usize {
-        // SAFETY: the verifier proved `memory` readable and writable for `size` bytes.
+        // SAFETY: the verifier proved that `memory` is readable and writable for `size` bytes.
         unsafe { *(memory as *mut u8).add(i) ^= 42 };
     }
     0
@@ -27,7 +27,8 @@ unsafe extern "C" fn memfrob(memory: u64, size: u64, _: u64, _: u64, _: u64, _: 
 /// Leaves other values in the registers that calls may clobber.
 unsafe extern "C" fn trash_registers(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
     let junk = black_box(0x5eed_5eed_5eed_5eed_u64);
-    // SAFETY: `gather_bytes` looks at nothing but its numbers; called through memory so that they travel in registers.
+    // SAFETY: `gather_bytes` only uses its numeric arguments; called through memory so that they are passed in
+    // registers.
     black_box(unsafe {
         black_box(gather_bytes as HelperFn)(junk, !junk, junk << 1, junk >> 1, junk ^ 1, env)
     });
@@ -38,10 +39,10 @@ unsafe extern "C" fn sqrti(number: u64, _: u64, _: u64, _: u64, _: u64, _: *mut 
     number.isqrt()
 }
 
-/// Compares two strings: 0 where equal, else the difference of the first bytes that differ.
+/// Compares two strings: 0 if equal, otherwise the difference of the first bytes that differ.
 ///
-/// No prototype can prove a string's end, so memory is read through the system, which answers a bad address
-/// with an error instead of a fault; what cannot be read ends the string.
+/// No prototype can prove where a string ends, so memory is read through a system call, which returns an error for
+/// a bad address instead of faulting; an unreadable byte ends the string.
 unsafe extern "C" fn strcmp_ext(a: u64, b: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     let Ok(memory) = File::open("/proc/self/mem") else { return u64::MAX };
     let byte = |address: u64| {
@@ -63,7 +64,7 @@ unsafe extern "C" fn strcmp_ext(a: u64, b: u64, _: u64, _: u64, _: u64, _: *mut 
     0
 }
 
-/// Returns its argument; the program ends where that is 0 (`skep conformance` arranges for it).
+/// Returns its argument; the program ends if it is 0 (`skep conformance` arranges that).
 unsafe extern "C" fn unwind(value: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     value
 }
@@ -74,7 +75,7 @@ mod tests {
 
     fn call(id: usize, args: [u64; 5]) -> u64 {
         let [a, b, c, d, e] = args;
-        // SAFETY: each test passes what the prototype demands.
+        // SAFETY: each test passes arguments that satisfy the prototype.
         unsafe { HELPERS[id](a, b, c, d, e, std::ptr::null_mut()) }
     }
 

@@ -1,11 +1,11 @@
-//! Views of memory whose size is known at run time only: `struct bpf_dynptr`, which lives in the program's
+//! Dynptrs: pointers to memory whose size is known only at run time. A `struct bpf_dynptr` is in the program's
 //! stack.
 //!
 //! ```text
 //!   0  address of the first byte u64, 0 for a view of nothing | 8  bytes u64
 //! ```
 //!
-//! The verifier lets only calls touch it, and gives back a record that it shows exactly once.
+//! The verifier lets only calls access it, and proves that a record behind one is released exactly once.
 
 use super::errno::{E2BIG, EINVAL};
 use super::map::map;
@@ -13,7 +13,7 @@ use skep_abi::RunEnv;
 use skep_maps::Map;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The most bytes that one shows, as in Linux.
+/// The most bytes of one dynptr, as in Linux.
 const MOST: u64 = (1 << 24) - 1;
 
 #[repr(C)]
@@ -25,18 +25,18 @@ struct Dynptr {
 impl Dynptr {
     const NOTHING: Self = Self { data: 0, bytes: 0 };
 
-    /// The address of a part, if that lies within.
+    /// The address of a part, if the part is within bounds.
     fn part(&self, offset: u64, bytes: u64) -> Option<u64> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes).then(|| self.data + offset)
     }
 }
 
-/// Copies bytes that others may write, and that may overlap, one by one.
+/// Copies bytes one by one. Other threads may write them, and the ranges may overlap.
 ///
 /// # Safety
 ///
-/// Both are valid for so many bytes.
+/// Both are valid for that many bytes.
 unsafe fn copy(from: u64, to: u64, bytes: u64) {
     // SAFETY: by contract; bytes are always aligned.
     let one = |at: u64| unsafe {
@@ -59,7 +59,8 @@ pub(super) unsafe extern "C" fn from_mem(
         (0, _) => (Dynptr::NOTHING, E2BIG),
         _ => (Dynptr::NOTHING, EINVAL),
     };
-    // SAFETY: the verifier proved `out` room for one in the stack, and `data` memory of that size that stays.
+    // SAFETY: the verifier proved that `out` is room for a dynptr in the stack, and that `data` has that size and
+    // stays valid.
     unsafe { (out as *mut Dynptr).write(dynptr) };
     result
 }
@@ -72,32 +73,32 @@ pub(super) unsafe extern "C" fn ringbuf_reserve(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // 32 bits count.
+    // Only the lower 32 bits count.
     let bytes = u64::from(bytes as u32);
     let (dynptr, result) = if flags != 0 {
         (Dynptr::NOTHING, EINVAL)
     } else if bytes > MOST {
         (Dynptr::NOTHING, E2BIG)
     } else {
-        // SAFETY: the verifier proved `handle` a map.
+        // SAFETY: the verifier proved that `handle` is a map.
         let record = unsafe { map(handle).ring_reserve_ptr(bytes, 0) };
         match record.is_null() {
             true => (Dynptr::NOTHING, EINVAL),
             false => (Dynptr { data: record.expose_provenance() as u64, bytes }, 0),
         }
     };
-    // SAFETY: the verifier proved `out` room for one in the stack.
+    // SAFETY: the verifier proved that `out` is room for a dynptr in the stack.
     unsafe { (out as *mut Dynptr).write(dynptr) };
     result
 }
 
-/// Gives the record that a view shows back, if it shows one, by submitting or discarding it; the view shows nothing
-/// then.
+/// Releases the record behind a dynptr, if there is one, by submitting or discarding it. The dynptr is null
+/// afterwards.
 ///
 /// # Safety
 ///
-/// `dynptr` is the address of a view that the verifier proved to show a record, or nothing, and to be given back once.
-/// `how` is one of the two functions of [`Map`] that records are given back by.
+/// `dynptr` is the address of a dynptr that the verifier proved to be over a record, or null, and to be released
+/// once. `how` is one of the two functions of [`Map`] that release records.
 unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u64 {
     // SAFETY: by contract.
     unsafe {
@@ -117,7 +118,7 @@ pub(super) unsafe extern "C" fn ringbuf_submit(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved it one over a record, or over nothing, that is given back once.
+    // SAFETY: the verifier proved that it is over a record, or null, and is released once.
     unsafe { give_back(dynptr, flags, Map::ring_submit_ptr) }
 }
 
@@ -141,16 +142,16 @@ pub(super) unsafe extern "C" fn read(
     flags: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // 32 bits count, as in all that follow.
+    // Only the lower 32 bits count, also in the functions below.
     let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
-    // SAFETY: the verifier proved it one that was made.
+    // SAFETY: the verifier proved that it is initialised.
     let dynptr = unsafe { &*(dynptr as *const Dynptr) };
     let part = dynptr.part(offset, bytes);
     match part.filter(|_| dynptr.data != 0 && flags == 0) {
-        // SAFETY: the part lies within what it shows, and `to` has room by the verifier's proof.
+        // SAFETY: the part is within bounds, and the verifier proved that `to` has room.
         Some(part) => unsafe { copy(part, to, bytes) },
         None => {
-            // What is copied to counts as written.
+            // The program takes the destination for written.
             // SAFETY: as above.
             unsafe { (to as *mut u8).write_bytes(0, bytes as usize) };
             return if dynptr.data == 0 || flags != 0 { EINVAL } else { E2BIG };
@@ -168,17 +169,17 @@ pub(super) unsafe extern "C" fn write(
     _: *mut RunEnv,
 ) -> u64 {
     let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
-    // SAFETY: the verifier proved it one that was made; none that is made here is read-only.
+    // SAFETY: the verifier proved that it is initialised; no dynptr of this runtime is read-only.
     let dynptr = unsafe { &*(dynptr as *const Dynptr) };
     if dynptr.data == 0 {
         return EINVAL;
     }
     let Some(part) = dynptr.part(offset, bytes) else { return E2BIG };
-    // In this order, unlike in `read`: as Linux does.
+    // Checked in this order, unlike in `read`, as in Linux.
     if flags != 0 {
         return EINVAL;
     }
-    // SAFETY: the part lies within what it shows, and `from` is readable by the verifier's proof.
+    // SAFETY: the part is within bounds, and the verifier proved that `from` is readable.
     unsafe { copy(from, part, bytes) };
     0
 }
@@ -191,7 +192,7 @@ pub(super) unsafe extern "C" fn data(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved it one that was made.
+    // SAFETY: the verifier proved that it is initialised.
     let dynptr = unsafe { &*(dynptr as *const Dynptr) };
     let part = dynptr.part(u64::from(offset as u32), u64::from(bytes as u32));
     part.filter(|_| dynptr.data != 0).unwrap_or(0)

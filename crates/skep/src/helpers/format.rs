@@ -1,9 +1,9 @@
-//! Text out of a format and values: what `bpf_printk` and its kin print.
+//! Prints values by a format: `bpf_printk` and related helpers.
 //!
-//! The values are numbers, and some of them addresses. Which of them may be followed, and how far, the verifier says
-//! ([`Printed`]); all others are shown as numbers where they are the program's own, and as a hash otherwise, so that
-//! no address of the host is printed. A string or an internet address that cannot be read is empty, or zeroes, as in
-//! Linux.
+//! The values are numbers, and some of them are addresses. The verifier says which of them may be followed and how
+//! far ([`Printed`]). Of the others, numbers that the program computed are printed as they are, and the rest as a
+//! hash, so no address of the host is printed. A string or an internet address that cannot be read prints as empty
+//! or as zeroes, as in Linux.
 
 use skep_abi::{Conversion, FormatError, MAX_FORMAT, Piece, Printable, Printed, RunEnv, Shown, parse_format};
 use std::hash::{BuildHasher, RandomState};
@@ -12,21 +12,22 @@ use std::sync::OnceLock;
 /// The most bytes of a string that are printed.
 const STRING_MAX: usize = 511;
 
-/// The numbers from here on are negated errors rather than addresses.
+/// Numbers from here up are negated errors, not addresses.
 const FIRST_ERROR: u64 = -4095i64 as u64;
 
-/// Takes what the verifier noted about the call in progress out of the environment.
+/// Takes the verifier's record about the call in progress out of the environment.
 ///
 /// # Safety
 ///
-/// `env` is the environment of a run in progress, to which nobody else holds a reference.
+/// `env` is the environment of a run in progress, to which no other reference exists.
 pub(super) unsafe fn take_printed(env: *mut RunEnv) -> Printed {
     // SAFETY: the caller's promise.
     let address = std::mem::take(unsafe { &mut (*env).printed });
     if address == 0 {
         return Printed::default();
     }
-    // SAFETY: engines put the address of a note there that lives as long as the program's code, which this run keeps.
+    // SAFETY: engines store the address of a record that lives as long as the program's code, which this run keeps
+    // alive.
     unsafe { *std::ptr::with_exposed_provenance::<Printed>(address as usize) }
 }
 
@@ -37,27 +38,27 @@ pub(super) unsafe fn take_printed(env: *mut RunEnv) -> Printed {
 /// `address` is readable for eight times the length of `values`.
 pub(super) unsafe fn copy_values(address: u64, values: &mut [u64]) {
     for (at, value) in values.iter_mut().enumerate() {
-        // SAFETY: the caller's promise; others may write there, as they may to any memory of a program.
+        // SAFETY: the caller's promise; other threads may write there, as they may to any memory of a program.
         *value = unsafe { (address as *const u64).add(at).read_unaligned() };
     }
 }
 
-/// The bytes at `address` up to the first zero byte, `most` at the most.
+/// The bytes at `address` up to the first zero byte, at most `most`.
 ///
 /// # Safety
 ///
 /// `address` is readable up to that zero byte, or for `most` bytes.
 pub(super) unsafe fn copy_string(address: u64, most: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise; others may write there, so each byte is read once.
+    // SAFETY: the caller's promise; other threads may write there, so each byte is read once.
     let byte = |at: usize| unsafe { (address as *const u8).add(at).read_volatile() };
     (0..most).map(byte).take_while(|byte| *byte != 0).collect()
 }
 
-/// Text that keeps its first bytes and counts all of them: a width may ask for millions.
+/// Text of which only the first bytes are kept, but all are counted: a width may ask for millions.
 pub(super) struct Output {
     kept: Vec<u8>,
     most: usize,
-    /// How long the text is.
+    /// Length of the whole text.
     pub(super) len: usize,
 }
 
@@ -80,15 +81,15 @@ impl Output {
     }
 }
 
-/// Prints the values as the format says, and keeps `most` bytes of the text.
+/// Prints the values by the format, and keeps `most` bytes of the text.
 ///
 /// # Errors
 ///
-/// What is wrong with the format.
+/// The first error in the format.
 ///
 /// # Safety
 ///
-/// What `printed` says of the values is so, as long as this runs.
+/// What `printed` says of the values holds while this function runs.
 pub(super) unsafe fn print(
     format: &[u8],
     values: &[u64],
@@ -113,7 +114,7 @@ pub(super) unsafe fn print(
 
 /// # Safety
 ///
-/// What `printable` says of the value is so.
+/// What `printable` says of the value holds.
 unsafe fn print_value(out: &mut Output, conversion: &Conversion, value: u64, printable: Printable) {
     let shown = if printable == Printable::Number { value } else { hashed(value) };
     // SAFETY: the caller's promise.
@@ -166,7 +167,7 @@ unsafe fn print_value(out: &mut Output, conversion: &Conversion, value: u64, pri
     }
 }
 
-/// The string that a value points to; empty where it may not be followed.
+/// The string that a value points to; empty if it may not be followed.
 ///
 /// # Safety
 ///
@@ -178,11 +179,11 @@ unsafe fn string(value: u64, printable: Printable) -> Vec<u8> {
         Printable::Memory { bytes } if value != 0 => STRING_MAX.min(bytes as usize),
         _ => return Vec::new(),
     };
-    // SAFETY: the verifier proved so many bytes readable, or the string constant.
+    // SAFETY: the verifier proved that many bytes readable, or the string constant.
     unsafe { copy_string(value, most) }
 }
 
-/// So many bytes that a value points to, or none.
+/// That many bytes that a value points to, or none.
 ///
 /// # Safety
 ///
@@ -190,14 +191,15 @@ unsafe fn string(value: u64, printable: Printable) -> Vec<u8> {
 unsafe fn read(value: u64, printable: Printable, most: usize) -> Vec<u8> {
     match printable {
         Printable::Memory { bytes } | Printable::String { bytes } if value != 0 && bytes as usize >= most => {
-            // SAFETY: the verifier proved so many bytes readable.
+            // SAFETY: the verifier proved that many bytes readable.
             (0..most).map(|at| unsafe { (value as *const u8).add(at).read_volatile() }).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// What stands for an address: the same for equal ones, and different in each process. Null and errors are themselves.
+/// A hash in place of an address: the same for equal addresses, and different in each process. Null and errors are
+/// unchanged.
 fn hashed(value: u64) -> u64 {
     static SECRET: OnceLock<RandomState> = OnceLock::new();
     if value == 0 || value >= FIRST_ERROR {
@@ -206,7 +208,7 @@ fn hashed(value: u64) -> u64 {
     u64::from(SECRET.get_or_init(RandomState::new).hash_one(value) as u32)
 }
 
-/// A number in 16 digits, or as wide as was asked for.
+/// A number in 16 digits, or as wide as the format says.
 fn pointer(out: &mut Output, conversion: &Conversion, number: u64) {
     let whole = Conversion { width: 16, zero: true, ..*conversion };
     digits(out, if conversion.width == 0 { &whole } else { conversion }, "", &format!("{number:x}"));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What Linux answers: lines of format, values, size, result and text.
+/// Recorded results of Linux: lines of format, values, size, result and text.
 const ANSWERS: &str = include_str!("../../tests/data/formats.tsv");
 
 const MEMORY: &[u8; 64] = b"skep\0xyz\xc0\0\x02\x01\0\0\0\0\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\
@@ -20,7 +20,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The value that a word stands for, and what the verifier says of it.
+/// The value that a word stands for, and the verifier's record of it.
 fn value(word: &str) -> (u64, Printable) {
     match word.strip_prefix("s+") {
         Some(at) => {
@@ -39,8 +39,7 @@ fn printed(format: &str, values: &[(u64, Printable)], most: usize) -> Result<(Ve
         *place = *printable;
     }
     let values: Vec<u64> = values.iter().map(|(value, _)| *value).collect();
-    // SAFETY: the only addresses among them are those of `MEMORY` and of constants, with the lengths that are left
-    // there.
+    // SAFETY: all addresses are those of `MEMORY` and of constants, with the lengths that are left there.
     let out = unsafe { print(format.as_bytes(), &values, &note, most) }?;
     Ok((out.kept().to_vec(), out.len))
 }
@@ -60,7 +59,7 @@ fn every_text_is_the_one_that_linux_prints() {
         let values: Vec<_> = values.split(',').filter(|word| *word != "-").map(value).collect();
         let size: usize = size.parse().unwrap();
         let result: i64 = result.parse().unwrap();
-        // More values than there may be are the helper's care, before anything is printed.
+        // The helper must reject too many values before anything is printed.
         if result < 0 {
             assert!(values.len() > skep_abi::MAX_PRINTED, "{line}");
             continue;

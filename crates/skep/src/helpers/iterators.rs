@@ -1,8 +1,8 @@
 //! Iterators over numbers: `bpf_iter_num_new`, `bpf_iter_num_next` and `bpf_iter_num_destroy`.
 //!
-//! An iterator is eight bytes of the program's stack. The verifier lets nothing but these functions touch them; should
-//! it ever be wrong, forged bytes choose numbers and how many there are, never an address: the element of an iterator
-//! is always its own first half.
+//! An iterator is eight bytes of the program's stack. The verifier lets only these functions access them. If the
+//! verifier were wrong, forged bytes could choose numbers and their count, but never an address: the element of an
+//! iterator is always the iterator's own first half.
 //!
 //! ```text
 //!   0  number i32 | 4  left u32
@@ -10,13 +10,13 @@
 
 use skep_abi::{MAX_LOOPS, RunEnv};
 
-/// What lies in the program's stack.
+/// The structure in the program's stack.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
-    /// The number that was given out last; before the first of them, the one below it.
+    /// The number returned last; before the first one, the number below it.
     number: i32,
-    /// How many more there are.
+    /// How many numbers are left.
     left: u32,
 }
 
@@ -37,7 +37,7 @@ impl Numbers {
         }
     }
 
-    /// Goes on to the next number; whether there is one.
+    /// Advances to the next number; returns whether there is one.
     fn advance(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         *self = Self { number: self.number.wrapping_add(1), left };
@@ -49,7 +49,7 @@ fn at(address: u64) -> *mut Numbers {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// `int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end)`. Where it fails, there is no number.
+/// `int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end)`. On failure the iterator is empty.
 pub(super) unsafe extern "C" fn num_new(
     it: u64,
     start: u64,
@@ -66,9 +66,10 @@ pub(super) unsafe extern "C" fn num_new(
 
 /// `int *bpf_iter_num_next(struct bpf_iter_num *it)`.
 pub(super) unsafe extern "C" fn num_next(it: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: as above; `num_new` wrote them, and nothing refers to them while the program waits for this call.
+    // SAFETY: as above; `num_new` wrote them, and no reference to them exists while the program waits for this
+    // call.
     let found = unsafe { (*at(it)).advance() };
-    // The number lies where the iterator begins.
+    // The number is at the start of the iterator.
     if found { it } else { 0 }
 }
 
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn forged_bytes_lead_to_nothing_but_the_iterator_itself() {
+    fn forged_bytes_give_only_the_iterators_own_address() {
         let mut env = RunEnv::default();
         for number in [0, 1, -1, i32::MIN, i32::MAX] {
             for left in [0, 1, u32::MAX] {
                 let mut room = [Numbers { number, left }; 3];
                 let it = (&raw mut room[1]).expose_provenance() as u64;
-                // SAFETY: the iterator is as large and as aligned as it should be.
+                // SAFETY: the iterator has the right size and alignment.
                 let element = unsafe { num_next(it, 0, 0, 0, 0, &raw mut env) };
                 assert_eq!(element, if left == 0 { 0 } else { it });
                 assert_eq!((room[0], room[2]), (Numbers { number, left }, Numbers { number, left }));

@@ -1,7 +1,7 @@
 //! Spin locks in the values of maps.
 //!
-//! Between the two calls a program calls nothing, and gives the lock back on every path: the verifier sees to both. A
-//! run that could interrupt the holder on its own thread, in a handler of a signal, is refused before it begins
+//! Between the two calls a program makes no calls, and it releases the lock on every path: the verifier proves
+//! both. A run that could interrupt the holder on its own thread, in a signal handler, is refused before it begins
 //! ([`skep_maps::lock::is_held`]).
 
 use skep_abi::RunEnv;
@@ -11,14 +11,14 @@ use skep_maps::lock;
 pub(crate) const SPIN_LOCK: u32 = 93;
 
 pub(super) unsafe extern "C" fn spin_lock(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: the verifier proved `at` a lock in a map's value, that this path holds none and gives it back; the run
-    // began on a thread that held none.
+    // SAFETY: the verifier proved that `at` is a lock in a map's value, and that this path holds no lock and
+    // releases this one; the run began on a thread that held none.
     unsafe { lock::acquire(at as *mut u8) };
     0
 }
 
 pub(super) unsafe extern "C" fn spin_unlock(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: the verifier proved that this path took it.
+    // SAFETY: the verifier proved that this path holds it.
     unsafe { lock::release(at as *mut u8) };
     0
 }

@@ -1,7 +1,7 @@
 //! Look-up, update and delete; push, pop and peek.
 //!
-//! Maps want a read section around the first three. A sleepable run may be in none, and then enters one for
-//! the call.
+//! The first three need a read-side critical section. A sleepable run may be in none, and then enters one for the
+//! call.
 
 use super::sections::section;
 use skep_abi::RunEnv;
@@ -11,14 +11,14 @@ use skep_maps::Map;
 ///
 /// # Safety
 ///
-/// `handle` is what [`Map::link`] gave for a map that outlives the run: programs hold their maps.
+/// `handle` is the result of [`Map::link`] for a map that outlives the run: programs keep their maps alive.
 pub(super) unsafe fn map<'a>(handle: u64) -> &'a Map {
     // SAFETY: the caller's promise.
     unsafe { &*(handle as *const Map) }
 }
 
-/// Does something for a run that may be in no section: apart, so that who is inside anyway needs to save nothing for
-/// it.
+/// Slow path: does something for a run that may be in no section. A separate function, so that the fast path saves
+/// no registers for it.
 ///
 /// # Safety
 ///
@@ -41,7 +41,8 @@ pub(super) unsafe extern "C" fn lookup_elem(
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `handle` a map and `key` readable for its key size; `env` is this run's.
+    // SAFETY: the verifier proved that `handle` is a map and `key` is readable for its key size; `env` is this
+    // run's.
     unsafe {
         if (*env).sleepable != 0 {
             return inside(env, move |cpu| map(handle).lookup_ptr(key as *const u8, cpu) as u64);
@@ -75,7 +76,7 @@ pub(super) unsafe extern "C" fn update_elem(
     env: *mut RunEnv,
 ) -> u64 {
     let (from, value) = (key as *const u8, value as *const u8);
-    // SAFETY: as above, and `value` readable for the map's value size.
+    // SAFETY: as above, and `value` is readable for the map's value size.
     unsafe {
         if (*env).sleepable != 0 {
             return inside(env, move |cpu| map(handle).update_ptr(from, value, flags, cpu) as u64);
@@ -109,7 +110,7 @@ pub(super) unsafe extern "C" fn push_elem(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `handle` a map and `value` readable for its value size.
+    // SAFETY: the verifier proved that `handle` is a map and `value` is readable for its value size.
     unsafe { map(handle).push_ptr(value as *const u8, flags) as u64 }
 }
 
@@ -121,7 +122,7 @@ pub(super) unsafe extern "C" fn pop_elem(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `handle` a map and `value` writable for its value size.
+    // SAFETY: the verifier proved that `handle` is a map and `value` is writable for its value size.
     unsafe { map(handle).pop_ptr(value as *mut u8) as u64 }
 }
 
@@ -133,6 +134,6 @@ pub(super) unsafe extern "C" fn peek_elem(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: as above; what is given to a bloom filter is readable.
+    // SAFETY: as above; a bloom filter only reads the value.
     unsafe { map(handle).peek_ptr(value as *mut u8) as u64 }
 }

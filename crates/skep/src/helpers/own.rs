@@ -1,6 +1,6 @@
-//! The kernel functions that this runtime has of its own, by the rows of [`skep_abi::OWN_KFUNCS`].
+//! The kernel functions that this runtime itself provides, one for each row of [`skep_abi::OWN_KFUNCS`].
 //!
-//! They are called as helpers are: what the verifier proved of their arguments is what a row's parameters say.
+//! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
 use super::{iterators, sections};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
@@ -17,13 +17,13 @@ static OWN: [(&str, HelperFn); 8] = [
     ("bpf_iter_num_destroy", iterators::num_destroy),
 ];
 
-/// The implementations by the numbers in calls, ascending.
+/// The implementations with the numbers used in calls, ascending.
 pub(crate) fn provided() -> Vec<(u32, HelperFn)> {
     (OWN_KFUNC..).zip(OWN.map(|(_, call)| call)).collect()
 }
 
-/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. This
-/// entry tells them that the runtime provides it.
+/// `bpf_throw`: engines implement it, since a called function cannot leave its caller. This entry tells them that
+/// the runtime provides it.
 unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     0
 }

@@ -5,7 +5,7 @@ use skep_abi::{RunEnv, SkbContext};
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: u64 = 14;
-/// `BPF_F_RECOMPUTE_CSUM`: nothing to do here, no checksum of the whole packet is kept.
+/// `BPF_F_RECOMPUTE_CSUM`: no effect here, since no checksum of the whole packet is kept.
 const RECOMPUTE: u64 = 1;
 /// `BPF_F_INVALIDATE_HASH`.
 const INVALIDATE_HASH: u64 = 2;
@@ -18,13 +18,13 @@ pub(super) unsafe extern "C" fn skb_load_bytes(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own, and only socket-buffer programs may call this.
+    // SAFETY: the verifier proved that `context` is the run's own, and only socket-buffer programs may call this.
     let skb = unsafe { &*(context as *const SkbContext) };
     let len = u64::from(len as u32);
     match packet_range(skb, offset, len) {
         Some(from) => {
-            // SAFETY: `from` has `len` bytes in the packet, `to` is writable for `len` (proved); a program's
-            // own memory and the packet may be the same only where the packet itself was passed: `copy`.
+            // SAFETY: `from` has `len` bytes in the packet, `to` is writable for `len` (proved). The program's own
+            // memory and the packet overlap only if the packet itself was passed, so `copy` allows overlap.
             unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
             0
         }
@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn skb_store_bytes(
     0
 }
 
-/// The address of `len` bytes at `offset` in the packet, where they all lie in it.
+/// The address of `len` bytes at `offset` in the packet, if all of them are in it.
 pub(super) fn packet_range(skb: &SkbContext, offset: u64, len: u64) -> Option<u64> {
     let offset = u64::from(offset as u32);
     let size = skb.data_end - skb.data;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loads_past_the_packet_fail_and_clear_their_target() {
+    fn loads_past_the_packet_fail_and_zero_the_destination() {
         let packet = *b"0123456789";
         let skb = SkbContext {
             data: packet.as_ptr() as u64,

@@ -1,4 +1,4 @@
-//! `bpf_trace_printk` and `bpf_trace_vprintk`: messages to the log that the host chose.
+//! `bpf_trace_printk` and `bpf_trace_vprintk`: messages to the host's log.
 
 use super::errno::EINVAL;
 use super::format::{copy_string, copy_values, print, take_printed};
@@ -17,7 +17,8 @@ pub(super) unsafe extern "C" fn trace_printk(
     c: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `format` readable for `size` bytes; `env` is this run's, with the note of this call.
+    // SAFETY: the verifier proved that `format` is readable for `size` bytes; `env` is this run's, with the record
+    // of this call.
     unsafe { log(format, size, &[a, b, c], &take_printed(env), env) }
 }
 
@@ -29,7 +30,7 @@ pub(super) unsafe extern "C" fn trace_vprintk(
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `values` readable for `bytes`, or null with 0 bytes; the rest as above.
+    // SAFETY: the verifier proved that `values` is readable for `bytes`, or null with 0 bytes; the rest as above.
     unsafe {
         let printed = take_printed(env);
         let mut copies = [0; MAX_PRINTED];
@@ -41,17 +42,17 @@ pub(super) unsafe extern "C" fn trace_vprintk(
     }
 }
 
-/// How many values so many bytes are.
+/// The number of values in that many bytes.
 pub(super) fn values_of(bytes: u64) -> Option<usize> {
     let bytes = bytes as u32 as usize;
     bytes.is_multiple_of(size_of::<u64>()).then_some(bytes / size_of::<u64>())
 }
 
-/// Formats a message and hands it to the log; returns its length in bytes.
+/// Formats a message and passes it to the log; returns its length in bytes.
 ///
 /// # Safety
 ///
-/// `format` is readable for `size` bytes, what `printed` says of the values is so, and `env` is the environment of a
+/// `format` is readable for `size` bytes, what `printed` says of the values holds, and `env` is the environment of a
 /// run.
 unsafe fn log(format: u64, size: u64, values: &[u64], printed: &Printed, env: *mut RunEnv) -> u64 {
     let size = size as u32 as usize;

@@ -12,7 +12,7 @@ pub(super) unsafe extern "C" fn output(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `handle` a map, and `data` readable for `bytes`.
+    // SAFETY: the verifier proved that `handle` is a map, and `data` is readable for `bytes`.
     unsafe { map(handle).ring_output_ptr(data as *const u8, bytes, flags) as u64 }
 }
 
@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn reserve(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `handle` a map.
+    // SAFETY: the verifier proved that `handle` is a map.
     unsafe { map(handle).ring_reserve_ptr(bytes, flags).expose_provenance() as u64 }
 }
 
@@ -36,8 +36,8 @@ pub(super) unsafe extern "C" fn submit(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved that `reserve` gave it, that it is given back once and not touched
-    // afterwards; its map lives as long as the run.
+    // SAFETY: the verifier proved that it comes from `reserve`, is released once and not accessed afterwards; its
+    // map lives as long as the run.
     unsafe { Map::ring_submit_ptr(record as *mut u8, flags) };
     0
 }
@@ -56,6 +56,6 @@ pub(super) unsafe extern "C" fn discard(
 }
 
 pub(super) unsafe extern "C" fn query(handle: u64, what: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: the verifier proved `handle` a map.
+    // SAFETY: the verifier proved that `handle` is a map.
     unsafe { map(handle).ring_query(what) }
 }

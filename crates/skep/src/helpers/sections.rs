@@ -1,19 +1,19 @@
-//! Read sections that programs enter and leave themselves.
+//! Read-side critical sections that programs enter and leave themselves.
 //!
-//! A normal program is in a normal read section for its whole run, and the functions here only nest another one in it.
-//! A sleepable program is in a sleepable section, which nobody who reuses or frees an element waits for: what it finds
-//! between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock` stays what it is until the latter; what it finds elsewhere
-//! stays memory of the map, but may be another element at any moment.
+//! A non-sleepable program is in a normal section for its whole run; the functions here only nest another one in
+//! it. A sleepable program is in a sleepable section, which does not delay the reuse or freeing of elements. What
+//! it finds between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock` stays unchanged until the latter; what it finds
+//! elsewhere remains memory of the map, but may become another element at any time.
 //!
-//! A region without preemption is a read section as well, as in Linux; nothing else needs to be done for it, since a
-//! virtual CPU belongs to its thread.
+//! A region with preemption disabled is a read-side critical section as well, as in Linux. Nothing else is needed
+//! for it, since a virtual CPU belongs to its thread.
 
 use crate::shared::Shared;
 use skep_abi::RunEnv;
 use skep_rcu::{Section, raw};
 
 pub(super) unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: `env` is this run's, whose host is the runtime.
+    // SAFETY: `env` is this run's, and its host is the runtime.
     unsafe {
         // A thread in a run has a slot, so it can always enter.
         if raw::enter(&shared(env).domain).is_ok() {
@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, en
 }
 
 pub(super) unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: as above; what is counted was entered without a guard, on this thread.
+    // SAFETY: as above; counted sections were entered without a guard, on this thread.
     unsafe {
         if let Some(left) = (*env).sections.checked_sub(1) {
             (*env).sections = left;
@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, en
     0
 }
 
-/// A normal section for as long as a helper works on a map, where the run may be in none.
+/// A normal section while a helper works on a map, if the run may be in none.
 ///
 /// # Safety
 ///
@@ -49,7 +49,7 @@ pub(super) unsafe fn section<'a>(env: *mut RunEnv) -> Option<Section<'a>> {
 ///
 /// # Safety
 ///
-/// `env` is the environment of the run in progress, which a program made.
+/// `env` is the environment of the run in progress, made by a program.
 unsafe fn shared<'a>(env: *mut RunEnv) -> &'a Shared {
     // SAFETY: the caller's promise.
     unsafe { Shared::of_run(env) }

@@ -1,4 +1,4 @@
-//! Helpers over socket buffers besides the loads and stores: sizes, and the hash of the flow.
+//! Helpers over socket buffers other than loads and stores: sizes, and the hash of the flow.
 
 use super::errno::{EINVAL, ENOTSUPP};
 use super::packet::{ETHERNET, packet_range, skb_load_bytes};
@@ -12,9 +12,9 @@ const START_NET: u64 = 1;
 ///
 /// # Safety
 ///
-/// The verifier proved `context` the run's own, and only socket-buffer programs may call the helpers here.
+/// The verifier proved that `context` is the run's own, and only socket-buffer programs may call the helpers here.
 unsafe fn skb<'a>(context: u64) -> &'a mut SkbContext {
-    // SAFETY: the caller's promise; nobody else looks at the context while a helper runs.
+    // SAFETY: the caller's promise; nothing else accesses the context while a helper runs.
     unsafe { &mut *(context as *mut SkbContext) }
 }
 
@@ -30,14 +30,14 @@ pub(super) unsafe extern "C" fn load_bytes_relative(
     let offset = match start as u32 as u64 {
         START_MAC if offset <= 0xffff => offset,
         START_NET if offset <= 0xffff => offset + ETHERNET,
-        // Behind every packet, so that the target is cleared.
+        // Beyond the end of every packet, so that the destination is zeroed.
         _ => u64::from(u32::MAX),
     };
-    // SAFETY: what was proved of the arguments is the same for both.
+    // SAFETY: the same was proved of the arguments of both helpers.
     unsafe { skb_load_bytes(context, offset, to, len, 0, env) }
 }
 
-/// All bytes are at hand always.
+/// Does nothing: all bytes are always accessible.
 pub(super) unsafe extern "C" fn pull_data(
     context: u64,
     len: u64,
@@ -46,12 +46,12 @@ pub(super) unsafe extern "C" fn pull_data(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     if packet_range(skb, 0, u64::from(len as u32)).is_some() { 0 } else { EINVAL }
 }
 
-/// Makes the packet `len` bytes long, with zeroes where it grows.
+/// Changes the length of the packet to `len` bytes; new bytes are zero.
 pub(super) unsafe extern "C" fn change_tail(
     context: u64,
     len: u64,
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn change_tail(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     let len = u64::from(len as u32);
     if flags != 0 || len < ETHERNET || len > skb.buffer_end - skb.data {
@@ -68,7 +68,7 @@ pub(super) unsafe extern "C" fn change_tail(
     }
     let end = skb.data + len;
     if end > skb.data_end {
-        // SAFETY: the bytes up to `end` lie below `buffer_end`.
+        // SAFETY: the bytes up to `end` are below `buffer_end`.
         unsafe { std::ptr::write_bytes(skb.data_end as *mut u8, 0, (end - skb.data_end) as usize) };
     }
     skb.data_end = end;
@@ -76,7 +76,7 @@ pub(super) unsafe extern "C" fn change_tail(
     0
 }
 
-/// Puts `len` zeroes before the packet.
+/// Inserts `len` zeroes before the packet.
 pub(super) unsafe extern "C" fn change_head(
     context: u64,
     len: u64,
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn change_head(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     let len = u64::from(len as u32);
     if flags != 0 || len > skb.data - skb.buffer_start {
@@ -94,17 +94,17 @@ pub(super) unsafe extern "C" fn change_head(
     skb.data -= len;
     skb.data_meta = skb.data;
     skb.len += len as u32;
-    // SAFETY: these bytes lie between `buffer_start` and the packet.
+    // SAFETY: these bytes are between `buffer_start` and the packet.
     unsafe { std::ptr::write_bytes(skb.data as *mut u8, 0, len as usize) };
     0
 }
 
-/// No checksum of the whole packet is kept, so there is none to be updated.
+/// No checksum of the whole packet is kept, so there is none to update.
 pub(super) unsafe extern "C" fn csum_update(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     ENOTSUPP
 }
 
-/// The packet's hash, computed from its flow where there is none.
+/// The packet's hash, computed from its flow if it has none.
 pub(super) unsafe extern "C" fn get_hash_recalc(
     context: u64,
     _: u64,
@@ -113,11 +113,11 @@ pub(super) unsafe extern "C" fn get_hash_recalc(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     if skb.hash == 0 {
         let len = (skb.data_end - skb.data).min(FLOW_BYTES) as usize;
-        // SAFETY: the packet has that many bytes. They are copied: the program may share them with others.
+        // SAFETY: the packet has that many bytes. They are copied: the program may share them with other threads.
         let bytes: Vec<u8> = (0..len).map(|at| unsafe { *(skb.data as *const u8).add(at) }).collect();
         skb.hash = flow_hash(&bytes);
     }
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn set_hash_invalid(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     unsafe { skb(context) }.hash = 0;
     0
 }
@@ -145,16 +145,15 @@ pub(super) unsafe extern "C" fn set_hash(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own.
+    // SAFETY: the verifier proved that `context` is the run's own.
     unsafe { skb(context) }.hash = hash as u32;
     0
 }
 
-/// Bytes of a packet in which its flow is looked for.
+/// Number of bytes of a packet that are searched for its flow.
 const FLOW_BYTES: u64 = 128;
 
-/// A hash of what all packets of a flow have in common: addresses, protocol, and ports where there are any.
-/// Never 0.
+/// A hash of what all packets of a flow have in common: addresses, protocol, and ports if there are any. Never 0.
 fn flow_hash(packet: &[u8]) -> u32 {
     let ports = |at: usize, protocol: u8| match protocol {
         6 | 17 => packet.get(at..at + 4).unwrap_or_default(),
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_count_from_the_header_that_is_asked_for() {
+    fn loads_are_relative_to_the_given_header() {
         let mut buffer: [u8; 128] = std::array::from_fn(|at| at as u8);
         let skb = packet(&mut buffer);
         let load = |offset: u64, start: u64| {
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_bytes_of_the_packet_is_at_hand() {
+    fn all_bytes_of_the_packet_are_accessible() {
         let mut buffer = [0; 128];
         let mut skb = packet(&mut buffer);
         assert_eq!(call(pull_data, &mut skb, 0, 0), 0);

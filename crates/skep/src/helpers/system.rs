@@ -31,12 +31,12 @@ pub(super) unsafe extern "C" fn ktime_get_coarse_ns(
     nanoseconds(ClockId::MonotonicCoarse)
 }
 
-/// Time in units of 4 ms, as kernels count it that are configured as most are (`CONFIG_HZ=250`).
+/// Time in units of 4 ms, like that of kernels with the most common configuration (`CONFIG_HZ=250`).
 pub(super) unsafe extern "C" fn jiffies64(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     nanoseconds(ClockId::MonotonicCoarse) / 4_000_000
 }
 
-/// There is one node, as far as programs are concerned.
+/// Programs see a single node.
 pub(super) unsafe extern "C" fn get_numa_node_id(
     _: u64,
     _: u64,
@@ -69,14 +69,14 @@ pub(super) unsafe extern "C" fn get_prandom_u32(
     _: *mut RunEnv,
 ) -> u64 {
     thread_local! {
-        // `RandomState` is seeded by the system, anew for each thread.
+        // The system seeds `RandomState`, anew for each thread.
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u8));
     }
-    // A thread whose local data is gone cannot run programs any more; its numbers need not be random.
+    // A thread without thread-local storage cannot run programs any more, so its numbers need not be random.
     STATE.try_with(|state| u64::from(split_mix(state))).unwrap_or(0)
 }
 
-/// SplitMix64: a counter through a mixing function. Not for secrets, as Linux's helper is not.
+/// SplitMix64: a counter through a mixing function. Not for secrets, and neither is Linux's helper.
 fn split_mix(state: &Cell<u64>) -> u32 {
     let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     state.set(next);

@@ -1,17 +1,17 @@
-//! Helpers over strings: comparison, numbers out of text, text out of numbers.
+//! Helpers over strings: comparison, parsing numbers, formatting.
 
 use super::errno::{EINVAL, ERANGE};
 use super::format::{Output, copy_string, copy_values, print, take_printed};
 use super::print::values_of;
 use skep_abi::{MAX_FORMAT, MAX_PRINTED, RunEnv};
 
-/// What of the flags is the base of a number.
+/// The bits of the flags that are the base of a number.
 const BASE: u64 = 0x1f;
 
 pub(super) unsafe extern "C" fn strncmp(a: u64, size: u64, b: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     for at in 0..u64::from(size as u32) {
-        // SAFETY: the verifier proved `a` readable for `size` bytes, and `b` a string with an end, behind which
-        // this does not go.
+        // SAFETY: the verifier proved that `a` is readable for `size` bytes, and `b` is a string with an end,
+        // beyond which this does not read.
         let (x, y) = unsafe { (*((a + at) as *const u8), *((b + at) as *const u8)) };
         if x != y {
             return (i64::from(x) - i64::from(y)) as u64;
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn strtol(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `text` readable for `size` bytes.
+    // SAFETY: the verifier proved that `text` is readable for `size` bytes.
     let text = unsafe { bytes(text, size) };
     let parsed = parse(&text, flags, true).and_then(|(negative, number, used)| {
         if number > i64::MAX as u64 + u64::from(negative) {
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn strtol(
         }
         Ok((if negative { number.wrapping_neg() } else { number }, used))
     });
-    // SAFETY: the verifier proved `result` writable for 8 bytes.
+    // SAFETY: the verifier proved that `result` is writable for 8 bytes.
     unsafe { tell(parsed, result) }
 }
 
@@ -58,8 +58,8 @@ pub(super) unsafe extern "C" fn strtoul(
     unsafe { tell(parsed, result) }
 }
 
-/// Writes the number, 0 where there is none: the program takes `result` for written. Returns how many bytes of text
-/// were used, or the error.
+/// Writes the number, 0 if there is none: the program takes `result` for written. Returns the number of bytes
+/// parsed, or the error.
 ///
 /// # Safety
 ///
@@ -74,8 +74,8 @@ unsafe fn tell(parsed: Result<(u64, u64), u64>, result: u64) -> u64 {
     answer
 }
 
-/// Formats as [`super::format`] does; the length with its final zero byte, which may be more than was written. What
-/// of `out` the text does not fill is zero: the program takes all of it for written.
+/// Formats like [`super::format`]; returns the length including the final zero byte, which may be more than was
+/// written. The rest of `out` is zeroed: the program takes all of it for written.
 pub(super) unsafe extern "C" fn snprintf(
     out: u64,
     size: u64,
@@ -85,8 +85,8 @@ pub(super) unsafe extern "C" fn snprintf(
     env: *mut RunEnv,
 ) -> u64 {
     let size = size as u32 as usize;
-    // SAFETY: the verifier proved `format` a string with an end, behind which this does not go; `values` readable for
-    // `bytes`, or null with 0 bytes; the note that the environment holds is of this call.
+    // SAFETY: the verifier proved that `format` is a string with an end, beyond which this does not read, and that
+    // `values` is readable for `bytes`, or null with 0 bytes; the record in the environment is of this call.
     let text = unsafe {
         let printed = take_printed(env);
         let format = copy_string(format, MAX_FORMAT);
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn snprintf(
     };
     let kept = text.as_ref().map_or(&[][..], Output::kept);
     if size > 0 {
-        // SAFETY: the verifier proved `out` writable for `size` bytes, of which the text takes one less at the most.
+        // SAFETY: the verifier proved that `out` is writable for `size` bytes; the text takes at most one less.
         unsafe {
             std::ptr::copy_nonoverlapping(kept.as_ptr(), out as *mut u8, kept.len());
             clear(out + kept.len() as u64, size - kept.len());
@@ -110,11 +110,11 @@ pub(super) unsafe extern "C" fn snprintf(
     text.map_or(EINVAL, |text| text.len as u64 + 1)
 }
 
-/// Makes memory zero.
+/// Zeroes memory.
 ///
 /// # Safety
 ///
-/// `address` is writable for `size` bytes where there are any.
+/// `address` is writable for `size` bytes, or `size` is 0.
 unsafe fn clear(address: u64, size: usize) {
     if size > 0 {
         // SAFETY: the caller's promise.
@@ -122,19 +122,19 @@ unsafe fn clear(address: u64, size: usize) {
     }
 }
 
-/// A copy of memory that others may write to.
+/// A copy of memory that other threads may write.
 ///
 /// # Safety
 ///
 /// `address` is readable for `size` bytes.
 unsafe fn bytes(address: u64, size: u64) -> Vec<u8> {
-    // More than any number needs is not looked at.
+    // Bytes beyond what any number needs are ignored.
     let size = u64::from(size as u32).min(512);
     // SAFETY: the caller's promise.
     (0..size).map(|at| unsafe { ((address + at) as *const u8).read_volatile() }).collect()
 }
 
-/// The number at the start of a text: whether it is negative, its size, and how many bytes were used.
+/// Parses the number at the start of a text: its sign, its absolute value, and the number of bytes parsed.
 fn parse(text: &[u8], flags: u64, signed: bool) -> Result<(bool, u64, u64), u64> {
     let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let mut at = text.iter().take_while(|byte| space(byte)).count();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_in_the_base_that_is_asked_for() {
+    fn numbers_are_parsed_in_the_given_base() {
         assert_eq!(number(true, "42", 0), (2, 42));
         assert_eq!(number(true, " \t-42 more", 10), (5, -42));
         assert_eq!(number(true, "0x1F", 0), (4, 31));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_too_great_is_refused() {
+    fn invalid_and_too_large_numbers_are_refused() {
         for text in ["", "x", "-", " ", "--1"] {
             assert_eq!(number(true, text, 0), (-22, 0), "{text}");
         }

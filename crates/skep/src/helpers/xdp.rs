@@ -4,7 +4,7 @@ use super::errno::EINVAL;
 use super::packet::ETHERNET;
 use skep_abi::{RunEnv, XdpContext};
 
-/// The most metadata before a packet, and what its size is a multiple of.
+/// The most metadata before a packet, and the alignment of its size.
 const META_MAX: u64 = 252;
 const META_STEP: u64 = 4;
 
@@ -16,7 +16,7 @@ pub(super) unsafe extern "C" fn adjust_head(
     _: u64,
     _: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the verifier proved `context` the run's own, and only XDP programs may call this.
+    // SAFETY: the verifier proved that `context` is the run's own, and only XDP programs may call this.
     let xdp = unsafe { &mut *(context as *mut XdpContext) };
     let delta = i64::from(delta as u32 as i32);
     let meta = xdp.data - xdp.data_meta;
@@ -25,7 +25,7 @@ pub(super) unsafe extern "C" fn adjust_head(
     if moved < xdp.buffer_start || data.saturating_add(ETHERNET) > xdp.data_end {
         return EINVAL;
     }
-    // SAFETY: both ranges lie between `buffer_start` and `data_end`, one buffer of the host; `copy` allows overlap.
+    // SAFETY: both ranges are between `buffer_start` and `data_end`, one buffer of the host; `copy` allows overlap.
     unsafe { std::ptr::copy(xdp.data_meta as *const u8, moved as *mut u8, meta as usize) };
     xdp.data_meta = moved;
     xdp.data = data;
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn adjust_tail(
     }
     if end > xdp.data_end {
         let grown = (end - xdp.data_end) as usize;
-        // SAFETY: the bytes from `data_end` to `end` lie below `buffer_end`.
+        // SAFETY: the bytes from `data_end` to `end` are below `buffer_end`.
         unsafe { std::ptr::write_bytes(xdp.data_end as *mut u8, 0, grown) };
     }
     xdp.data_end = end;
@@ -130,7 +130,7 @@ pub(super) unsafe extern "C" fn store_bytes(
     0
 }
 
-/// The address of `len` bytes at `offset` in the packet, where they all lie in it.
+/// The address of `len` bytes at `offset` in the packet, if all of them are in it.
 fn range(xdp: &XdpContext, offset: u64, len: u64) -> Option<u64> {
     let offset = u64::from(offset as u32);
     (offset + len <= xdp.data_end - xdp.data).then_some(xdp.data + offset)

@@ -17,14 +17,13 @@ use crate::kernel::{self, Answer, Linux};
 use crate::programs::assembled;
 use crate::random::Random;
 use crate::report::{Report, Target, find, number};
-use crate::timing::{median, ns, sorted};
+use crate::timing::{beside, median, ns, sorted};
 use crate::{Common, Result, progress};
 use serde::Serialize;
 use serde_json::{Value, json};
 use skep::abi::{MAX_TAIL_CALLS, MapDef, MapKind, ProgramType, RAW, SCHED_CLS};
 use skep::{Object, Program, ProgramArray, Runtime};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many programs there are.
@@ -220,37 +219,26 @@ fn updates(chain: &Chain, runtime: &Runtime, count: u32, loaded: bool) -> Result
     let linker = runtime.linker(&next).buffer_len(BUFFER as u32);
     let other = linker.map("programs", Arc::clone(chain.array.map())).load()?;
     let choices = [other.programs()[0].clone(), chain.array.get(5).ok_or("no program")?];
-    let (over, ready) = (AtomicBool::new(!loaded), AtomicBool::new(!loaded));
-    std::thread::scope(|scope| {
-        let runner = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                time(&chain.heads)?;
-                ready.store(true, Ordering::Relaxed);
-            }
-            Ok(())
-        });
-        while !ready.load(Ordering::Relaxed) && !runner.is_finished() {
-            std::thread::yield_now();
-        }
+    let update = || {
         let started = Instant::now();
         let mut times = Vec::new();
-        let mut update = || -> Result<()> {
-            for _ in 0..count.div_ceil(TOGETHER) {
-                let started = Instant::now();
-                for round in 0..TOGETHER as usize {
-                    chain.array.set(5, &choices[round % 2])?;
-                }
-                times.push(ns(started.elapsed()) / f64::from(TOGETHER));
+        for _ in 0..count.div_ceil(TOGETHER) {
+            let started = Instant::now();
+            for round in 0..TOGETHER as usize {
+                chain.array.set(5, &choices[round % 2])?;
             }
-            Ok(())
-        };
-        let updated = update();
+            times.push(ns(started.elapsed()) / f64::from(TOGETHER));
+        }
         let per_s = times.len() as f64 * f64::from(TOGETHER) / started.elapsed().as_secs_f64();
-        over.store(true, Ordering::Relaxed);
-        let ran: Result<()> = runner.join().map_err(|_| "the runner panicked")?;
-        updated.and(ran)?;
         Ok((median(times), per_s))
-    })
+    };
+    let run = |go: &dyn Fn() -> bool| {
+        while go() {
+            time(&chain.heads)?;
+        }
+        Ok(())
+    };
+    if loaded { Ok(beside(run, update)?.1) } else { update() }
 }
 
 fn targets(rows: &[Value], update_ns: f64) -> Vec<Target> {

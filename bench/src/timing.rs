@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::process::thread_time;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Work that is timed in batches, so long that reading the clock does not count.
@@ -96,6 +97,33 @@ pub(crate) fn together<T: Send>(
     Ok((all.into_iter().map(|(done, ..)| done).collect(), ended - started))
 }
 
+/// Does `work` while another thread runs `neighbour`, whose loop goes on as long as the function that it is given returns
+/// true. The work begins after the neighbour's first lap. Returns both results.
+pub(crate) fn beside<N: Send, T>(
+    neighbour: impl FnOnce(&dyn Fn() -> bool) -> Result<N> + Send,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(N, T)> {
+    // Relaxed: the threads tell each other nothing but that they are there.
+    let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (ready, over) = (&ready, &over);
+        let running = scope.spawn(move || {
+            let first = Cell::new(true);
+            neighbour(&|| {
+                ready.store(!first.replace(false), Ordering::Relaxed);
+                !over.load(Ordering::Relaxed)
+            })
+        });
+        while !ready.load(Ordering::Relaxed) && !running.is_finished() {
+            std::thread::yield_now();
+        }
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        let ran = running.join().map_err(|_| "the other thread panicked")?;
+        Ok((ran?, done?))
+    })
+}
+
 /// Keeps this thread on one of the processors that it may run on. Where that is refused it runs anywhere.
 pub(crate) fn pin(thread: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
@@ -125,6 +153,25 @@ mod tests {
     fn a_thread_that_fails_holds_no_other_up() {
         let work = |thread: u32| if thread == 1 { Err("no".into()) } else { Ok(()) };
         assert_eq!(together(2, work).unwrap_err().to_string(), "no");
+    }
+
+    #[test]
+    fn the_neighbour_runs_before_and_until_the_end() {
+        let laps = AtomicU32::new(0);
+        let neighbour = |go: &dyn Fn() -> bool| {
+            while go() {
+                laps.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(laps.load(Ordering::Relaxed))
+        };
+        let (all, before) = beside(neighbour, || Ok(laps.load(Ordering::Relaxed))).unwrap();
+        assert!(before >= 1 && all >= before, "{before} {all}");
+    }
+
+    #[test]
+    fn an_error_of_the_neighbour_ends_the_wait() {
+        let failed = beside(|_| Err::<(), _>("no".into()), || Ok(())).unwrap_err();
+        assert_eq!(failed.to_string(), "no");
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! The length of a grace period: without readers, and with a thread that enters and leaves without a pause.
 
 use crate::Result;
-use crate::timing::{percentile, sorted};
+use crate::timing::{beside, percentile, sorted};
 use serde_json::{Value, json};
 use skep_rcu::{Domain, Grace};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -36,34 +35,24 @@ pub(super) fn measure(times: u32) -> Result<Vec<Value>> {
     ];
     let mut rows = Vec::new();
     for busy in [false, true] {
-        let (over, inside) = (AtomicBool::new(!busy), AtomicBool::new(!busy));
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| read(&domain, &over, &inside));
-            while !inside.load(Ordering::Relaxed) && !reader.is_finished() {
-                std::thread::yield_now();
-            }
-            let measured: Result<()> = kinds.iter().try_for_each(|(what, once)| {
-                let one = || {
-                    let started = Instant::now();
-                    Ok((once()? - started).as_secs_f64() * 1e6)
-                };
-                let all = sorted((0..times).map(|_| one()).collect::<Result<Vec<f64>>>()?);
-                let (median, p99) = (percentile(&all, 50), percentile(&all, 99));
-                rows.push(json!({"what": what, "busy": busy, "median_us": median, "p99_us": p99}));
-                Ok(())
-            });
-            over.store(true, Ordering::Relaxed);
-            reader.join().map_err(|_| "the reader panicked")??;
-            measured
-        })?;
+        let row = |(what, once): &(&str, &dyn Fn() -> Result<Instant>)| {
+            let one = || {
+                let started = Instant::now();
+                Ok((once()? - started).as_secs_f64() * 1e6)
+            };
+            let all = sorted((0..times).map(|_| one()).collect::<Result<Vec<f64>>>()?);
+            let (median, p99) = (percentile(&all, 50), percentile(&all, 99));
+            Ok(json!({"what": what, "busy": busy, "median_us": median, "p99_us": p99}))
+        };
+        let measure = || kinds.iter().map(row).collect::<Result<Vec<Value>>>();
+        rows.extend(if busy { beside(|go| read(&domain, go), measure)?.1 } else { measure()? });
     }
     Ok(rows)
 }
 
-fn read(domain: &Domain, over: &AtomicBool, inside: &AtomicBool) -> Result<()> {
+fn read(domain: &Domain, go: &dyn Fn() -> bool) -> Result<()> {
     let reader = domain.reader()?;
-    while !over.load(Ordering::Relaxed) {
-        inside.store(true, Ordering::Relaxed);
+    while go() {
         reader.read(|| {
             for step in 0..STEPS {
                 black_box(step);

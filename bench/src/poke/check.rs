@@ -13,10 +13,10 @@
 use super::site::{Site, VALUES};
 use crate::Result;
 use crate::random::Random;
+use crate::timing::beside;
 use serde_json::{Value, json};
 use skep_text::Arena;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A batch makes at most twice as many pokes.
@@ -27,42 +27,33 @@ pub(super) fn run(arena: &Arena, backing: &str, calls: u64) -> Result<Value> {
     let site = Site::large(arena)?;
     let started = AtomicU64::new(0);
     let finished = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
     let clock = Instant::now();
-    let (poker, (judged, torn, stale)) = thread::scope(|scope| {
-        let poker = scope.spawn(|| {
-            let mut random = Random(1);
-            let (mut number, mut made) = (0u64, 0u64);
-            // Pairs with the store after the calls, but publishes nothing.
-            while !over.load(Ordering::Relaxed) {
-                number += 1;
-                // Before the poke: a caller that came out where it leads finds this number. Pairs with `after`.
-                started.store(number, Ordering::SeqCst);
-                let mut pokes = arena.pokes()?;
-                let times = 1 + 2 * random.below(MOST) as u64;
-                for time in 0..times {
-                    // An odd number of times, so that the last one is the batch's own.
-                    site.poke(&mut pokes, ((number + time) % 2) as usize)?;
-                }
-                made += times;
-                pokes.finish()?;
-                // After the barrier: a caller that finds this number must see the poke. Pairs with `before`.
-                finished.store(number, Ordering::SeqCst);
-                for _ in 0..random.below(256) {
-                    std::hint::spin_loop();
-                }
+    let poker = |go: &dyn Fn() -> bool| {
+        let mut random = Random(1);
+        let (mut number, mut made) = (0u64, 0u64);
+        while go() {
+            number += 1;
+            // Before the poke: a caller that came out where it leads finds this number. Pairs with `after`.
+            started.store(number, Ordering::SeqCst);
+            let mut pokes = arena.pokes()?;
+            let times = 1 + 2 * random.below(MOST) as u64;
+            for time in 0..times {
+                // An odd number of times, so that the last one is the batch's own.
+                site.poke(&mut pokes, ((number + time) % 2) as usize)?;
             }
-            Ok::<_, skep_text::Error>((made, number))
-        });
-        // Before the first batch there is nothing to meet. A poker that fails ends at once.
-        while finished.load(Ordering::SeqCst) == 0 && !poker.is_finished() {
-            thread::yield_now();
+            made += times;
+            pokes.finish()?;
+            // After the barrier: a caller that finds this number must see the poke. Pairs with `before`.
+            finished.store(number, Ordering::SeqCst);
+            for _ in 0..random.below(256) {
+                std::hint::spin_loop();
+            }
         }
-        let counts = call(&site, calls, &started, &finished);
-        over.store(true, Ordering::Relaxed);
-        (poker.join(), counts)
-    });
-    let (pokes, batches) = poker.map_err(|_| "the poker panicked")??;
+        Ok((made, number))
+    };
+    // The calls begin after the first batch: before it there is nothing to meet.
+    let ((pokes, batches), (judged, torn, stale)) =
+        beside(poker, || Ok(call(&site, calls, &started, &finished)))?;
     Ok(json!({
         "backing": backing, "calls": calls,
         // Calls with no batch under way: exactly one result is right.

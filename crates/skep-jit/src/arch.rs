@@ -14,7 +14,7 @@
 //! | `frame` | entry and exit of functions: [`crate::port::Frames`] |
 //!
 //! Each folder also has tests of its backend: `encode::tests` reads encodings back, `shape_tests`
-//! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
+//! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that `tests` need.
 //! The files in `encode` and its tests are divided by kind of instruction.
 //!
 //! Backends only make bytes. So each is compiled and tested on every machine, and can make code for inspection on

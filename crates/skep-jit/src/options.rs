@@ -14,6 +14,6 @@ pub struct Options {
     /// counterpart.
     pub signed_returns: bool,
     /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's
-    /// table, instead of being branches that the host replaces ([`Site`]).
+    /// table, instead of being branches that the host replaces ([`Site`](crate::Site)).
     pub fixed_code: bool,
 }

@@ -120,7 +120,7 @@ pub(crate) trait Arithmetic {
     /// `dst = a op src`, where [`Arch::THREE_OPERANDS`]. `src` may name `dst`, whose old value it means then.
     fn alu3(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, src: Operand);
 
-    /// `dst = address`, of which 32 bits are 32-bit arithmetic.
+    /// `dst = address`; with 32 bits, the sum is computed in 32-bit arithmetic.
     fn add3(&mut self, width: Width, dst: Reg, address: Address);
 
     /// `dst op= *(width *)address`, for the operations of [`Arch::takes_memory`].
@@ -161,7 +161,7 @@ pub(crate) trait Memory {
     /// Whether a pair of neighbours of that size can be loaded or stored at once, the lower one at the address.
     fn moves_pairs(&self, size: Size, address: Address) -> bool;
 
-    /// Loads two neighbours into two registers, of which the first is not the base and the second not the first.
+    /// Loads two neighbours into two registers. The first is not the base; the second is not the first.
     fn load_pair(&mut self, size: Size, dst: (Reg, Reg), address: Address);
 
     /// Stores two registers or zeroes as neighbours.

@@ -148,7 +148,8 @@ impl Shared {
             let PackSlot { pack, promotion, .. } = gone;
             state.counts.packs -= 1;
             drop(state);
-            let pack = Arc::into_inner(pack).unwrap_or_else(|| unreachable!("whoever shares a pack pins it"));
+            let pack =
+                Arc::into_inner(pack).unwrap_or_else(|| unreachable!("a thread that shares a pack pins it"));
             if let Err(pack) = self.unmap(growth, slot, pack) {
                 // The system refused (too many mappings): keep the pack, which is still usable.
                 let mut state = self.lock_state();

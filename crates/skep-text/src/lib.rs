@@ -31,8 +31,8 @@
 //! let answer = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(text.as_ptr()) };
 //! assert_eq!(answer(), 42);
 //!
-//! drop(text); // retired: nobody waits
-//! arena.flush()?; // for once we do, to see it happen
+//! drop(text); // retired, without waiting
+//! arena.flush()?; // waits, to see it happen
 //! assert_eq!(arena.occupancy().chunks_used, 0);
 //! # Ok(())
 //! # }

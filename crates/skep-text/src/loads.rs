@@ -47,7 +47,7 @@ impl Arena {
 
 impl Loads {
     /// Reads a number of `bytes` bytes at an address, in the machine's byte order and zero-extended; 0 if it cannot
-    /// be read, as for a [`Probe`](crate::Probe). `bytes` is 1, 2, 4 or 8; any other value is rounded down to one of
+    /// be read, as for a [`Probe`]. `bytes` is 1, 2, 4 or 8; any other value is rounded down to one of
     /// these.
     ///
     /// Any address of any alignment is allowed. An aligned number is read by a single access.

@@ -121,7 +121,7 @@ impl Pack {
                 let first = match alias.populate(&first) {
                     // Linux before 5.14: write all of it, as long as the file can be written.
                     Err(error) if error.errno() == Some(Errno::INVAL) => {
-                        // SAFETY: the file is open until the end of this block, and nobody else has it.
+                        // SAFETY: the file is open until the end of this block, and no other code has it.
                         unsafe {
                             Writer::through_descriptor(place, &files.writing, 0).fill(
                                 SystemCall::AllocateFile,
@@ -134,7 +134,7 @@ impl Pack {
                     result => result.map(|()| first)?,
                 };
                 let pack = pack(WriteAccess::Aliased(alias));
-                // SAFETY: nobody knows of the pack, and what is written was populated a moment ago.
+                // SAFETY: no other code knows the pack, and the bytes written were populated a moment ago.
                 unsafe { pack.writer().fill(SystemCall::AllocateFile, place, first.end) }?;
                 files.seal(SealFlags::FUTURE_WRITE)?;
                 (pack, first, Some(files.reading))
@@ -158,7 +158,7 @@ impl Pack {
         let mapped = unsafe { pack.map_executable(file.as_ref(), first) };
         if let Err(error) = mapped {
             // If this fails as well, the place is unusable until the reservation is dropped; but it is safe.
-            // SAFETY: nobody knows of the pack.
+            // SAFETY: no other code knows the pack.
             let _ = unsafe { range::reserve_again(&pack.executable) };
             return Err(error);
         }
@@ -328,7 +328,7 @@ impl Pack {
             WriteAccess::Aliased(_) | WriteAccess::File(_) => SystemCall::AllocateFile,
             WriteAccess::Process(_) => SystemCall::WriteCode,
         };
-        // SAFETY: whole pages that nobody uses yet.
+        // SAFETY: whole pages that no code uses yet.
         unsafe { self.writer().fill(call, self.executable.start + part.start, part.len()) }
     }
 
@@ -338,7 +338,7 @@ impl Pack {
             // The seal against writing also forbids holes. The next attempt finds the memory there.
             WriteAccess::Aliased(_) => Ok(()),
             WriteAccess::File(file) => sys::punch_hole(SystemCall::ReturnMemory, file, part.clone()),
-            // SAFETY: inaccessible pages that nobody has used yet.
+            // SAFETY: inaccessible pages that no code has used yet.
             WriteAccess::Process(_) => unsafe {
                 sys::advise(SystemCall::ReturnMemory, &self.at(part), Advice::LinuxDontNeed)
             },

@@ -152,7 +152,7 @@ impl ArenaState {
         }
     }
 
-    /// Frees the slots of `len` bytes, of which `populated` had memory.
+    /// Frees the slots of `len` bytes; `populated` of these bytes had memory.
     pub(crate) fn give_back(&mut self, slot: usize, len: usize, populated: usize) {
         self.slots[slot..slot + len.div_ceil(PACK_BYTES)].fill_with(|| Slot::Free);
         self.mapped -= populated;

@@ -1,6 +1,6 @@
 //! The system calls of code memory, each named by its purpose.
 //!
-//! The problem: code memory needs some twenty system calls, every one of which a sandbox, a limit or an old kernel
+//! The problem: code memory needs some twenty system calls, each of which a sandbox, a limit or an old kernel
 //! can refuse; and a refusal in the middle of an operation must be undone without a trace. That can be tested only
 //! if every call can be made to fail.
 //!
@@ -86,7 +86,7 @@ pub(crate) unsafe fn unmap(call: SystemCall, range: &Range<usize>) -> Result<(),
 ///
 /// # Safety
 ///
-/// The range is the caller's, and nobody relies on what is taken away.
+/// The range is the caller's, and no code relies on the memory that is taken away.
 pub(crate) unsafe fn protect(
     call: SystemCall,
     range: &Range<usize>,
@@ -100,7 +100,7 @@ pub(crate) unsafe fn protect(
 ///
 /// # Safety
 ///
-/// The range is the caller's, and nobody relies on what the advice lets the kernel forget.
+/// The range is the caller's, and no code relies on the contents that the advice lets the kernel discard.
 pub(crate) unsafe fn advise(call: SystemCall, range: &Range<usize>, advice: Advice) -> Result<(), Error> {
     // SAFETY: the caller's.
     attempt(call, || again(|| unsafe { mm::madvise(pointer(range), range.len(), advice) }))
@@ -186,7 +186,8 @@ pub(crate) fn membarrier(call: SystemCall, command: MembarrierCommand) -> Result
     attempt(call, || membarrier_call(command))
 }
 
-/// A number that nobody outside can know. Early at boot there may be none, and any number is better than waiting.
+/// A number that no other process can know. Early at boot there may be no random numbers; any number is better than
+/// waiting.
 pub(crate) fn random() -> usize {
     let mut bytes = [0; 8];
     let _ = getrandom(&mut bytes, GetRandomFlags::NONBLOCK);

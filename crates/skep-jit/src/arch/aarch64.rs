@@ -259,7 +259,7 @@ impl Emitter<'_> {
         self.write(reg)
     }
 
-    /// `r0` in its own register, where anybody needs it.
+    /// `r0` in its own register, where any later instruction needs it.
     fn settle(&mut self) {
         if std::mem::take(&mut self.result) && self.live_out.contains(Reg::R0) {
             self.copy(regs::gpr(Reg::R0), RESULT);

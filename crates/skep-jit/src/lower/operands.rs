@@ -19,7 +19,7 @@ use crate::port::operand::{Address, Modifier, Shift};
 use crate::port::{Arch, Arithmetic, Branches, Memory};
 use crate::reduce::{Reduced, reduce};
 
-/// `reg` is `of`, modified, in so many slots.
+/// `reg` is `of`, modified. The computation takes this many slots.
 struct Modified {
     reg: Reg,
     of: Reg,
@@ -97,7 +97,7 @@ impl<A: Arch> Lowering<'_, A> {
         Some(Done::through(2))
     }
 
-    /// `dst = a & with`, in so many slots, that is only compared with zero.
+    /// `dst = a & with`, computed in this many slots, where `dst` is only compared with zero.
     fn test(
         &mut self,
         slot: usize,

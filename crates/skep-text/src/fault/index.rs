@@ -28,8 +28,8 @@
 //!
 //! A fault whose address is in no text (the host's own) matches no range, or a chunk that is null, because only
 //! threads in texts fault on data at addresses inside a range. The cost: 8 bytes for every chunk of packs that hold
-//! texts with probes, of which only the touched pages are committed; they are freed with the arena. Nodes have 24
-//! bytes and are never freed.
+//! texts with probes. Only the touched pages of these arrays are committed, and the arrays are freed with the arena.
+//! Nodes have 24 bytes and are never freed.
 //!
 //! All operations are single loads, stores and compare-exchanges; there is no lock that a fork or a signal could
 //! leave behind, and a look-up takes as many steps as there are arenas.

@@ -202,7 +202,7 @@ impl Writer {
         if before == 0 && end.is_multiple_of(WORD) {
             return write_all(call, file, &[bytes], self.there(start));
         }
-        // SAFETY: the caller's: the words around the bytes are readable, and nobody writes them meanwhile.
+        // SAFETY: the caller's: the words around the bytes are readable, and no other thread writes them meanwhile.
         let word = |at: usize| unsafe { ptr::with_exposed_provenance::<[u8; WORD]>(at).read() };
         let mut first = word(start);
         let in_first = bytes.len().min(WORD - before);

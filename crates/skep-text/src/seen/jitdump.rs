@@ -228,7 +228,7 @@ fn cut(file: &OwnedFd, at: u64, reason: Errno) -> Result<(), Errno> {
     Err(reason)
 }
 
-/// Whether this process has the file mapped: somebody's marker.
+/// Whether this process has the file mapped, as the marker of a dump that is in use.
 fn is_mapped(path: &Path, inode: u64) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();

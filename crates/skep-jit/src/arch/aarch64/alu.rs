@@ -246,7 +246,7 @@ impl Emitter<'_> {
     }
 }
 
-/// `dst = base + index`, of which the register is `reg`.
+/// `dst = base + index`; the index register is `reg`.
 pub(super) fn sum(width: Width, dst: Gpr, base: Gpr, reg: Gpr, index: Index) -> Word {
     match index.part {
         Part::Whole => {

@@ -1,7 +1,7 @@
 //! Constants: the fewest moves that make a value.
 //!
 //! One instruction sets a whole register: `movz` (a lane of 16 bits, the others zero), `movn` (the complement of
-//! that) and `orr` (a [`Bitmask`]), of which the 32-bit forms clear the upper half. Each `movk` after it replaces
+//! that) and `orr` (a [`Bitmask`]); their 32-bit forms clear the upper half. Each `movk` after it replaces
 //! one lane. So the cost of a value is the number of lanes that differ from the nearest value of one instruction.
 //!
 //! ```text

@@ -16,16 +16,20 @@ mod sync {
     }
 }
 
+/// Small sizes in place of those of `skep-text/src/sizes.rs`.
+mod sizes {
+    pub(super) const CHUNK_BYTES: usize = 64;
+    pub(super) const PACK_BYTES: usize = 2 * CHUNK_BYTES;
+}
+
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use index::{Directory, Index};
 use loom::cell::UnsafeCell;
 use loom::thread;
+use sizes::{CHUNK_BYTES, PACK_BYTES};
 use sync::{AtomicPtr, AtomicUsize, Ordering};
-
-const CHUNK_BYTES: usize = 64;
-const PACK_BYTES: usize = 2 * CHUNK_BYTES;
 
 /// The address of the models' arenas.
 const HERE: usize = 16 * PACK_BYTES;

@@ -30,7 +30,7 @@ fn keeperless(backing: Backing) -> Config {
     Config::new().reserve(8 * PACK_BYTES).backing(backing).promote_at(usize::MAX).domain(domain)
 }
 
-/// Whether packs become huge pages on this system; if not, reports that the test is left out.
+/// Whether packs become huge pages on this system; if not, reports that the test is skipped.
 fn packs_can_be_huge(what: &str) -> bool {
     let arena = Arena::new(keeperless(Backing::Memfd)).unwrap();
     probe::shown(arena.promote().is_ok(), Hidden::HugePages, what)

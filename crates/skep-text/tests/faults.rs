@@ -79,8 +79,8 @@ fn raise(signal: c_int) {
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// Sends a signal to this thread with the code of kill(2), which would choose any thread of the process: under an
-/// emulator also one of the emulator's own, which dies of it.
+/// Sends a signal to this thread with the code of kill(2). kill(2) itself may choose any thread of the process, and
+/// under an emulator one of the emulator's own, which dies of it.
 fn send_as_kill_does(signal: c_int) {
     // SAFETY: zeros are a valid siginfo_t; the kernel lets a process make one up for itself.
     unsafe {
@@ -91,7 +91,7 @@ fn send_as_kill_does(signal: c_int) {
     }
 }
 
-/// Runs this very test in a child. None in the child itself, which does what is watched.
+/// Runs this test in a child. Returns `None` in the child, which runs the code under test.
 fn child() -> Option<std::process::ExitStatus> {
     if is_child() {
         dump_no_core();
@@ -100,9 +100,9 @@ fn child() -> Option<std::process::ExitStatus> {
     Some(run_as_child())
 }
 
-/// What every child that must survive ends with.
+/// The exit status of every child that must survive.
 const SURVIVED: c_int = 17;
-/// What a host's handler ends the child with.
+/// The exit status from a host's handler.
 const HANDLED: c_int = 42;
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -114,7 +114,7 @@ extern "C" fn counts(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Ends the process, well when everything the kernel said has arrived.
+/// Ends the process, successfully if all the kernel's signal information has arrived.
 extern "C" fn ends(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: from the kernel, by way of the handler under test.
     let (address, number) = unsafe { ((*info).si_addr().addr(), (*info).si_signo) };
@@ -125,12 +125,12 @@ extern "C" fn ends(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     exit(if good { HANDLED } else { 1 });
 }
 
-/// A handler of the other kind.
+/// A handler with one argument.
 extern "C" fn plain_ends(signal: c_int) {
     exit(if signal == SIGSEGV { HANDLED } else { 1 });
 }
 
-/// A handler that passes on to whatever it replaced.
+/// A handler that chains to the handler that it replaced.
 extern "C" fn passes_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     LATER_CALLS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: stored by the test: a handler with three arguments.
@@ -147,9 +147,9 @@ fn a_probe_of_good_memory_gives_the_value() {
 }
 
 #[test]
-fn a_probe_of_bad_memory_gives_0_and_the_code_goes_on() {
+fn a_probe_of_bad_memory_gives_0_and_resumes() {
     let text = load(&arena(), &reads());
-    // SAFETY: new mappings that nobody else knows; a file of one byte.
+    // SAFETY: new mappings, used only here; a file of one byte.
     let (closed, file) = unsafe {
         let closed =
             libc::mmap(null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
@@ -176,7 +176,7 @@ fn a_probe_of_bad_memory_gives_0_and_the_code_goes_on() {
 }
 
 #[test]
-fn a_probe_through_the_frame_pointer_is_as_good_as_any() {
+fn a_probe_through_the_frame_pointer_works() {
     let text = load(&arena(), &reads_by_frame_pointer());
     assert_eq!((read(&text, &5_u64), run(&text, 0, 0), run(&text, NOT_CANONICAL, 0)), (5, 0, 0));
 }
@@ -194,7 +194,7 @@ fn a_misaligned_probe_under_alignment_checks_gives_0() {
 }
 
 #[test]
-fn a_fault_zeroes_its_register_and_harms_no_other_and_no_flag() {
+fn a_fault_zeroes_its_register_only_and_keeps_flags() {
     for &target in DUMPED {
         let text = load(&arena(), &dumps_registers(target));
         for (address, expected) in [(&7_u64 as *const u64, 7), (null(), 0)] {
@@ -210,17 +210,17 @@ fn a_fault_zeroes_its_register_and_harms_no_other_and_no_flag() {
 }
 
 #[test]
-fn a_probe_without_a_register_changes_none_and_may_resume_anywhere_in_the_text() {
+fn a_probe_without_a_register_resumes_anywhere_in_its_text() {
     let text = load(&arena(), &tells_whether_it_can_read());
     assert_eq!((read(&text, &1_u64), run(&text, 0, 0)), (1, 2));
 }
 
 #[test]
-fn probes_are_found_in_every_chunk_of_texts_of_every_size() {
+fn probes_are_found_in_every_chunk_of_any_text() {
     let arena = arena();
     let one = reads();
     for functions in [1, 2, 16, 17, 1000, 600_000] {
-        // Each function is the same; the last ones' probes lie behind many chunks, or in another pack.
+        // All functions are equal; the last ones' probes are many chunks further, or in another pack.
         let size = one.bytes.len();
         let mut draft = arena.draft(functions * size).unwrap();
         draft.bytes_mut().copy_from_slice(&one.bytes.repeat(functions));
@@ -239,7 +239,7 @@ fn probes_are_found_in_every_chunk_of_texts_of_every_size() {
 }
 
 #[test]
-fn probes_that_do_not_fit_are_refused_and_nothing_is_left() {
+fn invalid_probes_are_refused_and_leak_nothing() {
     let arena = arena();
     let mut draft = arena.draft(64).unwrap();
     let mut reason = |at, resume, register| match draft.probe(Probe { at, resume, register }) {
@@ -264,7 +264,7 @@ fn probes_that_do_not_fit_are_refused_and_nothing_is_left() {
 }
 
 #[test]
-fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
+fn a_fault_outside_probes_dies_of_sigsegv_by_default() {
     let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_DFL, 0, &[]);
         let text = load(&arena(), &reads_two());
@@ -275,7 +275,7 @@ fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
 }
 
 #[test]
-fn another_fault_dies_of_sigsegv_with_rusts_own_handler_too() {
+fn a_fault_outside_probes_dies_with_rust_s_handler_too() {
     let Some(status) = child() else {
         assert_ne!(action(SIGSEGV).sa_sigaction, libc::SIG_DFL, "which is there before main");
         let text = load(&arena(), &reads_two());
@@ -304,7 +304,7 @@ fn a_replaced_text_has_no_probes_any_more() {
 }
 
 #[test]
-fn another_fault_reaches_the_handler_that_was_there_before() {
+fn a_fault_outside_probes_reaches_the_previous_handler() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let text = load(&arena(), &reads_two());
@@ -326,7 +326,7 @@ fn a_handler_with_one_argument_is_called_with_one() {
 }
 
 #[test]
-fn a_jump_into_nowhere_is_the_hosts() {
+fn a_jump_to_unmapped_memory_is_the_host_s_fault() {
     let Some(status) = child() else {
         EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
@@ -337,7 +337,7 @@ fn a_jump_into_nowhere_is_the_hosts() {
 }
 
 #[test]
-fn a_later_handler_that_chains_sees_each_fault_once() {
+fn a_later_chaining_handler_sees_each_fault_once() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();
@@ -349,7 +349,8 @@ fn a_later_handler_that_chains_sees_each_fault_once() {
             assert_eq!(run(&text, 0, good), 5);
             assert_eq!(LATER_CALLS.load(Ordering::SeqCst), calls);
         }
-        // Another text: our handler cannot know whether the host's passes on, and goes on top. It must not go round.
+        // Another text: our handler cannot know whether the host's chains, and installs itself again. The two must
+        // not loop.
         let another = load(&arena, &reads_two());
         assert_eq!((run(&another, 0, good), run(&text, 0, good)), (5, 5));
         assert_eq!(LATER_CALLS.load(Ordering::SeqCst), 3);
@@ -360,7 +361,7 @@ fn a_later_handler_that_chains_sees_each_fault_once() {
 }
 
 #[test]
-fn a_later_handler_that_does_not_chain_loses_only_probes() {
+fn a_later_handler_without_chaining_disables_only_probes() {
     let Some(status) = child() else {
         let arena = arena();
         let text = load(&arena, &reads_two());
@@ -374,13 +375,13 @@ fn a_later_handler_that_does_not_chain_loses_only_probes() {
 }
 
 #[test]
-fn a_host_that_retakes_the_signal_repeatedly_is_trusted_in_the_end() {
+fn a_host_that_retakes_the_signal_repeatedly_keeps_it() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();
         let text = load(&arena, &reads_two());
         for _ in 0..20 {
-            // It passes on to ours whenever it takes over from ours.
+            // It chains to ours whenever it replaces ours.
             let old = install(SIGSEGV, passes_on as *const () as usize, libc::SA_SIGINFO, &[]);
             if old.sa_sigaction != passes_on as *const () as usize && BELOW.load(Ordering::SeqCst) == 0 {
                 BELOW.store(old.sa_sigaction, Ordering::SeqCst);
@@ -397,7 +398,7 @@ fn a_host_that_retakes_the_signal_repeatedly_is_trusted_in_the_end() {
 }
 
 #[test]
-fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
+fn a_sent_signal_goes_to_the_host_even_at_a_probe() {
     let Some(status) = child() else {
         install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO, &[]);
         install(SIGBUS, counts as *const () as usize, libc::SA_SIGINFO, &[]);
@@ -438,7 +439,7 @@ fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
 }
 
 #[test]
-fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler() {
+fn a_sent_signal_has_its_default_action_without_a_host_handler() {
     let Some(status) = child() else {
         install(SIGBUS, libc::SIG_DFL, 0, &[]);
         let _text = load(&arena(), &reads());
@@ -449,7 +450,7 @@ fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler()
 }
 
 #[test]
-fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
+fn a_sent_signal_that_the_host_ignores_stays_ignored() {
     let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_IGN, 0, &[]);
         let text = load(&arena(), &reads_two());
@@ -465,7 +466,7 @@ fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
 }
 
 #[test]
-fn a_fault_that_the_host_ignores_kills_all_the_same() {
+fn a_fault_kills_even_if_the_host_ignores_the_signal() {
     let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_IGN, 0, &[]);
         let text = load(&arena(), &reads_two());
@@ -475,7 +476,7 @@ fn a_fault_that_the_host_ignores_kills_all_the_same() {
 }
 
 #[test]
-fn a_handler_that_wants_one_call_gets_one() {
+fn a_one_shot_handler_is_called_once() {
     let Some(status) = child() else {
         install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO | libc::SA_RESETHAND, &[]);
         let text = load(&arena(), &reads());
@@ -493,7 +494,7 @@ fn a_handler_that_wants_one_call_gets_one() {
 
 static BLOCKED: AtomicU32 = AtomicU32::new(0);
 
-/// Notes which of three signals are blocked in a handler.
+/// Records which of three signals are blocked in a handler.
 extern "C" fn notes_blocked(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     // SAFETY: a null set only asks.
     unsafe {
@@ -505,7 +506,7 @@ extern "C" fn notes_blocked(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 }
 
 #[test]
-fn a_host_s_handler_has_the_signals_blocked_that_it_asked_for() {
+fn a_host_s_handler_runs_with_its_signal_mask() {
     let Some(status) = child() else {
         let handler = notes_blocked as *const () as usize;
         install(SIGSEGV, handler, libc::SA_SIGINFO, &[SIGUSR2]);
@@ -536,7 +537,7 @@ extern "C" fn probes(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 #[test]
 fn a_probe_may_fault_inside_a_host_s_signal_handler() {
     let Some(status) = child() else {
-        // Of another signal; and of this one, where the host does not block it.
+        // For another signal, and for this one if the host does not block it.
         install(SIGUSR1, probes as *const () as usize, libc::SA_SIGINFO, &[]);
         install(SIGSEGV, probes as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER, &[]);
         let text = load(&arena(), &reads());
@@ -553,7 +554,7 @@ fn a_probe_may_fault_inside_a_host_s_signal_handler() {
 }
 
 #[test]
-fn a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one() {
+fn a_probe_may_fault_on_an_alternate_signal_stack() {
     let Some(status) = child() else {
         let text = load(&arena(), &reads_without_a_stack());
         let stack = vec![0_u8; 1 << 16].leak();
@@ -579,7 +580,7 @@ fn errno_survives_a_fault() {
 }
 
 #[test]
-fn threads_probe_while_texts_and_arenas_come_and_go() {
+fn threads_probe_while_texts_and_arenas_change() {
     let arena = arena();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -629,7 +630,7 @@ fn a_forked_child_probes_with_its_parent_s_texts_and_with_its_own() {
             let own = load(&arena(), &reads());
             if (run(&text, 0, good), run(&own, 0, 0)) == (5, 0) { SURVIVED } else { 1 }
         };
-        // SAFETY: the other thread of this process does nothing but wait for this one.
+        // SAFETY: the other thread of this process only waits for this one.
         let status = unsafe { skep_testkit::in_a_child(probes) };
         exit(status.code().unwrap_or(1))
     };
@@ -658,7 +659,7 @@ fn no_handler_is_installed_before_the_first_text_with_probes() {
 }
 
 #[test]
-fn a_host_that_wants_no_handler_gets_none_and_probes_are_refused() {
+fn without_the_fault_handler_probes_are_refused() {
     let Some(status) = child() else {
         let actions = || [SIGSEGV, SIGBUS].map(|signal| action(signal).sa_sigaction);
         let before = actions();
@@ -674,7 +675,7 @@ fn a_host_that_wants_no_handler_gets_none_and_probes_are_refused() {
     assert_eq!(status.code(), Some(SURVIVED), "{status}");
 }
 
-/// Two pages, of which the second cannot be read.
+/// Two pages; the second is unreadable.
 fn page_with_an_end() -> *mut u8 {
     let bytes = 2 * 65536;
     let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -693,7 +694,7 @@ fn loads_for_interpreters_give_the_value_or_0() {
         let page = page_with_an_end();
         let number = 0xf1e2_d3c4_b5a6_9788_u64;
         let end = page.addr() as u64 + 65536;
-        // SAFETY: the last bytes of what can be read.
+        // SAFETY: the last readable bytes.
         unsafe { page.add(65536 - 8).cast::<u64>().write(number) };
         for bytes in [1u32, 2, 4, 8] {
             // SAFETY: ordinary memory or none, and signals are as they were.
@@ -708,7 +709,7 @@ fn loads_for_interpreters_give_the_value_or_0() {
                 assert_eq!(load(address), 0, "{bytes} at {address:#x}");
             }
         }
-        // SAFETY: as above. Lengths that no function has count as shorter ones.
+        // SAFETY: as above. Unsupported lengths count as shorter ones.
         let odd = unsafe { [0, 3, 7, 9, u32::MAX].map(|bytes| loads.load(end - 8, bytes)) };
         assert_eq!(odd, [0x88, 0x9788, 0xb5a6_9788, number, number]);
     }

@@ -1,4 +1,4 @@
-//! A forked child may run its parent's code, and can do nothing else with its code memory.
+//! A forked child may run its parent's code, but cannot change or free its code memory.
 //!
 //! One thread and no test harness, because it forks.
 
@@ -88,8 +88,8 @@ fn main() {
     println!("fork: all promises hold");
 }
 
-/// In every backing: the child runs what there is, changes nothing, loses nothing of the parent's; and the parent goes
-/// on as if nothing had happened.
+/// In every backing: the child runs the existing code and changes nothing of the parent's; the parent continues
+/// undisturbed.
 fn every_operation_after_a_fork(backing: Backing) {
     // Without a keeper there is one thread, as everywhere in this file.
     let domain = Domain::builder().keeper(false).build().unwrap();
@@ -100,7 +100,7 @@ fn every_operation_after_a_fork(backing: Backing) {
     let _ = place(&arena, &returns(33), PACK_BYTES - 100).map(drop);
     let empty_chunks = arena.occupancy().chunks_used;
 
-    // Things begun and not finished: a batch of pokes, places that wait for a reader.
+    // Unfinished operations: a batch of pokes, memory that waits for a reader.
     let section = domain.enter().unwrap();
     let waiting = place_returns(&arena, 34);
     let waiting_at = waiting.address();
@@ -175,7 +175,7 @@ fn children_lack_what_they_should() -> bool {
 }
 
 fn in_child(promise: &str, check: impl FnOnce()) {
-    // SAFETY: this process has one thread, so the child may do what it likes.
+    // SAFETY: this process has one thread, so the child may run any code.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -186,7 +186,7 @@ fn in_child(promise: &str, check: impl FnOnce()) {
 
 fn exit_with(check: impl FnOnce()) -> ! {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
-    // SAFETY: ends the child without running what belongs to the parent.
+    // SAFETY: ends the child without running the parent's destructors.
     unsafe { libc::_exit(i32::from(result.is_err())) }
 }
 

@@ -17,7 +17,7 @@ fn arena_of(packs: usize) -> Arena {
     Arena::new(Config::new().huge(false).reserve(packs * PACK_BYTES)).unwrap()
 }
 
-/// The occupancy when nothing waits any more, without what says how much memory there once was.
+/// The occupancy after reclamation, without the fields on memory that existed earlier.
 fn settled(arena: &Arena) -> Occupancy {
     arena.flush().unwrap();
     let mut occupancy = arena.occupancy();
@@ -28,7 +28,7 @@ fn settled(arena: &Arena) -> Occupancy {
 }
 
 #[test]
-fn code_runs_where_the_draft_said_it_would() {
+fn code_runs_at_its_draft_s_address() {
     let arena = arena();
     let code = returns(0x1234_5678);
     let mut draft = arena.draft(code.len()).unwrap();
@@ -45,7 +45,7 @@ fn code_runs_where_the_draft_said_it_would() {
 }
 
 #[test]
-fn functions_can_call_each_other_because_all_are_placed_before_any_is_encoded() {
+fn drafts_have_addresses_before_any_is_encoded() {
     let arena = arena();
     let callee_code = returns(77);
     let mut callee = arena.draft(callee_code.len()).unwrap();
@@ -81,7 +81,7 @@ fn everything_but_finalized_code_is_traps() {
 }
 
 #[test]
-fn a_hundred_thousand_drafts_that_are_never_finalized_leak_nothing() {
+fn drafts_that_are_never_finalized_leak_nothing() {
     let arena = arena();
     let _text = place_returns(&arena, 1);
     let before = settled(&arena);
@@ -137,7 +137,7 @@ fn occupancy_counts_what_is_there() {
 }
 
 #[test]
-fn the_map_tells_of_every_byte() {
+fn the_map_accounts_for_every_byte() {
     let arena = arena();
     let text = place(&arena, &returns(1), 100).unwrap();
     let gone = place(&arena, &returns(2), 40).unwrap();
@@ -185,7 +185,7 @@ fn a_draft_can_be_cut_short_and_keeps_its_address() {
 }
 
 #[test]
-fn nothing_too_much_and_too_little_are_refused_with_a_remedy() {
+fn empty_and_oversized_drafts_are_refused_with_a_remedy() {
     let arena = arena_of(2);
     let range = 2 * PACK_BYTES;
     assert!(matches!(arena.draft(0), Err(Error::Empty)));
@@ -209,7 +209,7 @@ fn nothing_too_much_and_too_little_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
+fn the_memory_limit_holds_and_room_returns() {
     let limit = 2 * PACK_BYTES;
     let arena = Arena::new(Config::new().huge(false).limit(limit)).unwrap();
     let mut texts = Vec::new();
@@ -226,7 +226,7 @@ fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
     assert!(mapped <= limit && mapped + 100_000 > limit, "{mapped}");
 
     assert!(matches!(arena.draft(PACK_BYTES + 1), Err(Error::Limit { .. })));
-    assert!(texts.iter().all(|text| call(text) == 9), "a refusal disturbs nobody");
+    assert!(texts.iter().all(|text| call(text) == 9), "a refusal disturbs no other text");
     texts.pop();
     texts.push(place(&arena, &returns(9), 100_000).unwrap());
     texts.clear();
@@ -235,7 +235,7 @@ fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
 }
 
 #[test]
-fn a_full_range_is_an_error_and_room_comes_back() {
+fn a_full_range_is_an_error_and_room_returns() {
     let arena = arena_of(3);
     let mut texts: Vec<Text> = Vec::new();
     let error = loop {
@@ -253,7 +253,7 @@ fn a_full_range_is_an_error_and_room_comes_back() {
 }
 
 #[test]
-fn one_empty_pack_is_kept_and_the_others_go_back_to_the_system() {
+fn one_empty_pack_is_kept_and_others_are_returned() {
     let arena = arena_of(8);
     let texts: Vec<Text> = (0..8).map(|value| place(&arena, &returns(value), PACK_BYTES).unwrap()).collect();
     assert_eq!(arena.occupancy().packs, 8);
@@ -267,7 +267,7 @@ fn one_empty_pack_is_kept_and_the_others_go_back_to_the_system() {
     assert_eq!(writable_views(&arena).len(), 1);
     let kept = executable_views(&arena)[0].inode;
 
-    // A program that is loaded and freed alone, again and again, always finds the same pack.
+    // A single program that is loaded and freed repeatedly always gets the same pack.
     for _ in 0..10 {
         assert_eq!(call(&place(&arena, &returns(4), PACK_BYTES).unwrap()), 4);
         // A pack of traps takes the keeper of a busy machine so long that the next text would come before it has them.
@@ -297,7 +297,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
     assert_eq!(executable_views(&arena).len(), 2);
     assert!(is_all_traps(&peek(text.range().end..text.address() + pages)));
 
-    // It stands in nobody's way, and nobody in its.
+    // It does not block other texts, nor they it.
     let small = place_returns(&arena, 8);
     let another = place(&arena, &returns(9), 3 * PACK_BYTES).unwrap();
     assert_eq!((call(&small), call(&another)), (8, 9));
@@ -318,7 +318,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
 }
 
 #[test]
-fn long_texts_of_a_permanent_arena_are_unmapped_all_the_same() {
+fn long_texts_of_a_permanent_arena_are_unmapped_too() {
     let arena = Arena::new(Config::new().huge(false).permanent(true).reserve(8 * PACK_BYTES)).unwrap();
     let before = settled(&arena);
     for value in 0..20 {
@@ -340,7 +340,7 @@ fn drafts_and_texts_may_change_threads_and_outlive_the_arena() {
 }
 
 #[test]
-fn the_last_handle_takes_every_mapping_along() {
+fn dropping_the_last_handle_unmaps_everything() {
     let arena = arena_of(8);
     let range = arena.range();
     let texts: Vec<Text> = (0..3).map(|value| place(&arena, &returns(value), PACK_BYTES).unwrap()).collect();
@@ -349,7 +349,7 @@ fn the_last_handle_takes_every_mapping_along() {
     assert_eq!(views.len(), 8);
     let another = arena.clone();
     drop((arena, texts, own, another));
-    // The keeper has the last word. It is fast, but it is another thread.
+    // The keeper finishes last. It is fast, but it is another thread.
     let is_left = |mapping: &Mapping| {
         let same = |view: &Mapping| mapping.inode == view.inode && mapping.name == view.name;
         views.iter().any(same) || mapping.has('x') && range.contains(&mapping.range.start)
@@ -358,7 +358,7 @@ fn the_last_handle_takes_every_mapping_along() {
 }
 
 #[test]
-fn many_threads_load_run_and_free_and_every_result_is_right() {
+fn threads_load_run_and_free_with_right_results() {
     const THREADS: u32 = 8;
     let arena = arena();
     let before = settled(&arena);
@@ -433,7 +433,7 @@ fn texts_travel_between_threads_and_run_on_all_of_them() {
 }
 
 #[test]
-fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
+fn no_limit_error_while_room_is_being_returned() {
     // Two threads, each with at most one text that fills a pack, and a limit of two packs: always room for both.
     let arena = Arena::new(Config::new().huge(false).limit(2 * PACK_BYTES)).unwrap();
     thread::scope(|scope| {

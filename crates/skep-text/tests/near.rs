@@ -47,7 +47,7 @@ fn several_arenas_find_room_near_the_same_function() {
 }
 
 #[test]
-fn an_impossible_wish_is_told_and_does_no_harm() {
+fn an_unreachable_near_address_is_reported_and_harmless() {
     // Not addresses that anything could be mapped at.
     for near in [usize::MAX, 1 << 63] {
         let arena = Arena::new(Config::new().near(near)).unwrap();
@@ -57,7 +57,7 @@ fn an_impossible_wish_is_told_and_does_no_harm() {
 }
 
 #[test]
-fn a_range_reaches_itself_and_not_the_other_end_of_the_world() {
+fn a_range_reaches_itself_but_not_far_addresses() {
     let arena = Arena::new(Config::new()).unwrap();
     let range = arena.range();
     assert!(arena.reaches(range.start) && arena.reaches(range.end - BRANCH_BYTES));
@@ -65,7 +65,7 @@ fn a_range_reaches_itself_and_not_the_other_end_of_the_world() {
 }
 
 #[test]
-fn where_addresses_are_short_the_range_is_smaller() {
+fn under_an_address_limit_the_range_is_smaller() {
     if is_child() {
         let used = rustix::process::Rlimit { current: Some(640 << 20), maximum: Some(640 << 20) };
         rustix::process::setrlimit(rustix::process::Resource::As, used).unwrap();
@@ -91,7 +91,7 @@ fn where_addresses_are_short_the_range_is_smaller() {
 }
 
 #[test]
-fn where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost() {
+fn under_a_file_limit_the_error_names_the_remedy() {
     if is_child() {
         let arena = Arena::new(Config::new()).unwrap();
         let few = rustix::process::Rlimit { current: Some(3), maximum: Some(1024) };

@@ -35,7 +35,7 @@ fn poke(arena: &Arena, text: &Text, branch: Branch) {
 }
 
 #[test]
-fn a_branch_goes_where_it_was_poked_to_and_nowhere_when_it_is_a_nop() {
+fn a_poked_branch_goes_to_its_target_or_falls_through() {
     for backing in BACKINGS {
         let arena = arena(backing);
         let one = place_returns(&arena, 1);
@@ -57,10 +57,10 @@ fn a_branch_goes_where_it_was_poked_to_and_nowhere_when_it_is_a_nop() {
 }
 
 #[test]
-fn a_stub_runs_its_code_and_goes_on_to_its_target() {
+fn a_stub_runs_its_code_and_jumps_to_its_target() {
     let arena = arena(Backing::Memfd);
     let target = place_returns(&arena, 40);
-    // What shows is that the stub's code was passed through.
+    // The result shows that the stub's code ran.
     let code = NOP.repeat(2);
     let stub = arena.stub(&code, &[target.address()]).unwrap();
     assert_eq!(stub.len(), code.len() + BRANCH_BYTES);
@@ -71,7 +71,7 @@ fn a_stub_runs_its_code_and_goes_on_to_its_target() {
 }
 
 #[test]
-fn copy_and_set_replace_whole_words_and_leave_the_rest_alone() {
+fn copy_and_set_replace_only_their_words() {
     for backing in BACKINGS {
         let arena = arena(backing);
         let len = 3 * rustix::param::page_size();
@@ -101,7 +101,7 @@ fn copy_and_set_replace_whole_words_and_leave_the_rest_alone() {
 }
 
 #[test]
-fn what_one_store_cannot_replace_is_refused_and_changes_nothing() {
+fn pokes_beyond_one_store_are_refused() {
     let arena = arena(Backing::Memfd);
     let text = switch(&arena, Branch::Nop, 3);
     let bytes = text.bytes();
@@ -142,7 +142,7 @@ fn what_one_store_cannot_replace_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn neighbouring_branches_are_poked_by_several_threads_and_none_is_lost() {
+fn concurrent_pokes_of_neighbouring_branches_are_not_lost() {
     // Two sites in one text, each changed by its own thread; on x86-64 the words between are read and written back.
     let arena = arena(Backing::Memfd);
     let targets = [1, 2].map(|value| place_returns(&arena, value));
@@ -214,6 +214,6 @@ fn callers_never_see_a_target_older_than_the_last_batch() {
             running.store(false, Ordering::Relaxed);
             callers.into_iter().map(|caller| caller.join().unwrap()).sum()
         });
-        assert!(calls > 0, "nobody called");
+        assert!(calls > 0, "there were no calls");
     }
 }

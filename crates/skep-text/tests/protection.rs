@@ -1,4 +1,4 @@
-//! No page is ever writable and executable, at any step, through any interface.
+//! No page is ever both writable and executable, at any step, through any interface.
 
 mod common;
 
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, mprotect};
 use skep_text::{Arena, BRANCH_BYTES, BRANCH_OFFSET, Backing, Branch, Config, Draft, PACK_BYTES, Text};
 
-/// Everything that /proc/self/smaps can say about an arena's protection.
+/// Checks an arena's protection as /proc/self/smaps shows it.
 fn check(arena: &Arena, step: &str) {
-    // What was freed before is given back by the keeper, which must not do it between two looks.
+    // The keeper returns freed memory, which must not happen between two reads of smaps.
     arena.flush().unwrap();
     for mapping in mappings() {
         assert!(!(mapping.has('w') && mapping.has('x')), "{step}: {mapping:?}");
@@ -42,7 +42,7 @@ fn flags_are_told() -> bool {
 }
 
 #[test]
-fn no_page_is_writable_and_executable_at_any_step_of_a_texts_life() {
+fn no_page_is_writable_and_executable_in_a_text_s_life() {
     let arena = Arena::new(Config::new()).unwrap();
     check(&arena, "new arena");
     let mut draft = arena.draft(100).unwrap();
@@ -161,9 +161,9 @@ fn the_views_stand_between_inaccessible_pages() {
 }
 
 #[test]
-fn an_arena_works_where_the_system_forbids_memory_to_gain_execution() {
+fn an_arena_works_where_memory_may_not_become_executable() {
     if is_child() {
-        // SAFETY: two integers; it restricts this process, which is here for nothing else.
+        // SAFETY: two integers; it restricts only this process of its own.
         let done = unsafe {
             libc::prctl(libc::PR_SET_MDWE, libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong, 0, 0, 0)
         };
@@ -184,7 +184,7 @@ fn an_arena_works_where_the_system_forbids_memory_to_gain_execution() {
 
 const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
 
-/// What holds in every backing, whatever happened; and what each promises beyond it.
+/// Checks what holds in every backing at any time, and the further promises of each.
 fn audit(arena: &Arena, backing: Backing, step: &str) {
     arena.flush().unwrap();
     let all = mappings();
@@ -213,13 +213,13 @@ fn audit(arena: &Arena, backing: Backing, step: &str) {
                 assert!(mapping.flag("dc") || !flags_are_told(), "{step}: {mapping:?}");
             }
         }
-        // Not even one that could become writable.
+        // Nor a mapping that could become writable.
         Backing::Hardened => assert!(writable_views(arena).is_empty(), "{step}"),
         _ => {}
     }
 }
 
-/// Every kind of operation, one after the other, with an audit after each.
+/// Runs every kind of operation, with an audit after each.
 fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
     let arena = Arena::new(config.backing(backing)).unwrap();
     let audit = |step: &str| audit(&arena, backing, &format!("{backing}, {what}, {step}"));
@@ -261,7 +261,7 @@ fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
     audit("another pack");
     let long = place(&arena, &returns(3), 2 * PACK_BYTES + 100).unwrap();
     audit("a long text");
-    // Refusals are told, and tested elsewhere.
+    // Refusals are reported, and other tests check them.
     let _ = arena.promote();
     audit("promotion");
     assert_eq!([&switch, &full, &long, &grown].map(call), [1, 2, 3, 4]);
@@ -292,7 +292,7 @@ fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
 }
 
 #[test]
-fn no_operation_in_any_backing_makes_pages_writable_and_executable() {
+fn no_operation_makes_a_page_writable_and_executable() {
     for backing in BACKINGS {
         live_a_whole_life(Config::new().huge(false), backing, "small pages");
         live_a_whole_life(Config::new().promote_at(0), backing, "huge pages");
@@ -306,7 +306,7 @@ fn no_operation_in_any_backing_makes_pages_writable_and_executable() {
 }
 
 #[test]
-fn while_threads_load_poke_and_free_no_page_is_writable_and_executable_in_any_backing() {
+fn no_page_is_writable_and_executable_under_concurrent_use() {
     for backing in BACKINGS {
         let arena = Arena::new(Config::new().backing(backing).promote_at(128 << 10)).unwrap();
         let running = AtomicBool::new(true);
@@ -336,7 +336,7 @@ fn while_threads_load_poke_and_free_no_page_is_writable_and_executable_in_any_ba
                     let inside = arena.range().contains(&mapping.range.start);
                     assert!(!(inside && mapping.has('w')), "{backing}: {mapping:?}");
                 }
-                // Packs come and go, so the files that belong to the range are asked for at once with all others.
+                // Packs come and go, so the range's files are read at once with all others.
                 assert!(backing != Backing::Hardened || writable_views(&arena).is_empty());
             }
             running.store(false, Ordering::Relaxed);
@@ -345,7 +345,7 @@ fn while_threads_load_poke_and_free_no_page_is_writable_and_executable_in_any_ba
 }
 
 #[test]
-fn the_memory_files_cannot_be_mapped_writable_by_the_names_that_their_mappings_have() {
+fn memory_files_cannot_be_mapped_writable_by_map_files_names() {
     for backing in [Backing::Memfd, Backing::Hardened] {
         let arena = Arena::new(Config::new().backing(backing)).unwrap();
         let text = place_returns(&arena, 7);
@@ -353,7 +353,7 @@ fn the_memory_files_cannot_be_mapped_writable_by_the_names_that_their_mappings_h
         memory.write_at(&[0x90], text.address() as u64).unwrap_err();
         for view in executable_views(&arena).into_iter().chain(writable_views(&arena)) {
             let name = format!("/proc/self/map_files/{:x}-{:x}", view.range.start, view.range.end);
-            // Only with a privilege is there such a road at all (proc(5)).
+            // Only privileged processes may use this way (proc(5)).
             let Ok(file) = OpenOptions::new().read(true).write(true).open(name) else { continue };
             let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
             // SAFETY: a new mapping at an address of the kernel's choice; expected to fail.
@@ -372,9 +372,9 @@ fn the_memory_files_cannot_be_mapped_writable_by_the_names_that_their_mappings_h
                     assert_eq!(mapped.unwrap_err(), Errno::PERM);
                     assert_eq!(rustix::io::pwrite(&file, b"x", 0).unwrap_err(), Errno::PERM);
                 }
-                // Who may open the file may write it: `Backing::Hardened` has the same descriptor.
+                // A process that may open the file may write it: `Backing::Hardened` has the same descriptor.
                 _ => {
-                    // SAFETY: the mapping made above, used by nobody.
+                    // SAFETY: the unused mapping made above.
                     unsafe { rustix::mm::munmap(mapped.unwrap(), 4096) }.unwrap();
                 }
             }
@@ -385,7 +385,7 @@ fn the_memory_files_cannot_be_mapped_writable_by_the_names_that_their_mappings_h
 }
 
 #[test]
-fn a_sealed_arena_cannot_be_made_writable_moved_or_unmapped_in_any_backing() {
+fn a_sealed_arena_s_mappings_cannot_be_changed() {
     for backing in BACKINGS {
         let config = Config::new().backing(backing).permanent(true).promote_at(0).reserve(2 * PACK_BYTES);
         let arena = Arena::new(config).unwrap();

@@ -1,4 +1,4 @@
-//! A forked child writes nothing in its parent's name: the files for profilers belong to the parent.
+//! A forked child does not write the files for profilers, which belong to the parent.
 //!
 //! One thread and no test harness, because it forks.
 
@@ -41,7 +41,7 @@ fn main() {
             assert_eq!(before, (fs::read(map(parent)).unwrap(), fs::read(dump(parent)).unwrap()));
         }));
         let _ = fs::remove_file(map(std::process::id()));
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: ends the child without running the parent's destructors.
         unsafe { libc::_exit(i32::from(result.is_err())) }
     }
     let mut status = 0;
@@ -49,7 +49,7 @@ fn main() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child's promises");
 
-    // The parent goes on in its own files.
+    // The parent continues to write its own files.
     let another = place_returns(&arena, 3);
     assert_eq!((call(&text), call(&another)), (1, 3));
     assert_eq!(fs::read_to_string(map(parent)).unwrap().lines().count(), 2);

@@ -35,7 +35,7 @@ impl Made {
     pub(super) fn new(kind: &Kind, populate: usize) -> Self {
         let reservation = Reservation::new(PACK_BYTES, None).unwrap();
         let place = reservation.slots().start;
-        // SAFETY: the reservation is ours and unused, and goes after the pack.
+        // SAFETY: the reservation is ours and unused, and is dropped after the pack.
         let (pack, file) = unsafe { Pack::with_files(kind, place, PACK_BYTES, populate) }.unwrap();
         Self { pack: Some(pack), file, reservation }
     }
@@ -48,7 +48,7 @@ impl Made {
         self.reservation.slots().start
     }
 
-    /// Bytes of memory that the system gave the pack, by its own account. `None` if unknown.
+    /// Bytes of memory that the pack has according to the system. `None` if unknown.
     pub(super) fn memory(&self) -> Option<usize> {
         match &self.file {
             // stat(2): blocks of 512 bytes.
@@ -71,7 +71,7 @@ impl Made {
     /// The bytes of `part` as they are executed.
     pub(super) fn bytes(&self, part: Range<usize>) -> &[u8] {
         let at = ptr::with_exposed_provenance(self.place() + part.start);
-        // SAFETY: the tests name populated parts only, and write none while they look.
+        // SAFETY: the tests pass populated parts only, and do not write them during the read.
         unsafe { std::slice::from_raw_parts(at, part.len()) }
     }
 
@@ -98,7 +98,7 @@ impl Made {
 /// Calls the function that [`returns`] made.
 pub(super) fn call(address: usize) -> u32 {
     let pointer = ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: the tests name places where they put such a function.
+    // SAFETY: the tests pass addresses of such functions.
     let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
     function()
 }
@@ -156,7 +156,7 @@ pub(super) fn alone(test: impl FnOnce()) {
 
 /// Runs `child` in a forked child; returns whether it returned true.
 pub(super) fn in_fork(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child calls nothing but what the tests give it, which takes no lock and no memory, and exits.
+    // SAFETY: the child only calls the tests' closure, which takes no lock and allocates nothing, and exits.
     let status = unsafe { skep_testkit::in_a_child(|| if child() { 0 } else { 1 }) };
     status.success()
 }

@@ -219,7 +219,7 @@ fn retired_places_are_published_as_traps_once_for_each_batch() {
 }
 
 #[test]
-fn a_draft_that_fails_after_it_was_written_is_published_again_as_traps() {
+fn a_failed_draft_is_published_again_as_traps() {
     for backing in BACKINGS {
         let arena = arena(backing);
         let mut draft = draft(&arena, 1, 64);

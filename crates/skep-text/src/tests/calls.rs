@@ -17,7 +17,7 @@ fn populated() -> (Arena, Draft) {
 }
 
 #[test]
-fn where_there_is_memory_a_text_lives_and_dies_without_a_system_call() {
+fn texts_in_populated_memory_need_no_system_calls() {
     let (arena, _draft) = populated();
     for round in 0..3 {
         // If every CPU must synchronise before it runs code in reused memory, that is the only call.

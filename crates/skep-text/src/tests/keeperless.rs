@@ -9,7 +9,7 @@ use skep_rcu::Grace;
 use super::*;
 
 #[test]
-fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
+fn without_a_keeper_the_loader_promotes_full_packs() {
     alone(|| {
         for backing in BACKINGS {
             for promote_at in [0, 1, 64 << 10, 1 << 20] {
@@ -25,7 +25,7 @@ fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
 }
 
 #[test]
-fn threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed() {
+fn without_a_keeper_texts_freed_behind_a_reader_are_reclaimed() {
     alone(|| {
         // Both limits are so low that every path to reclamation is taken.
         let config = keeperless(Backing::Memfd).waiting(200_000).limit(2 * PACK_BYTES).promote_at(1 << 20);
@@ -82,7 +82,7 @@ fn a_hosts_callback_may_use_the_arena_wherever_it_runs() {
 }
 
 #[test]
-fn a_text_that_fills_a_pack_may_be_aligned_and_takes_no_more_than_that_pack() {
+fn an_aligned_text_of_pack_size_takes_one_pack() {
     for random in [false, true] {
         let arena = Arena::new(keeperless(Backing::Memfd).random(random)).unwrap();
         for (len, align) in
@@ -134,7 +134,7 @@ fn a_failed_trap_fill_does_not_unmap_an_arena_under_readers() {
 
     let arena = Arena::new(keeperless(Backing::Hardened)).unwrap();
     let domain = arena.domain().clone();
-    // A reader that stays until it is told to go.
+    // A reader that stays until the signal to leave.
     let reader = || {
         let ((entered, is_in), (go, told)) = (mpsc::channel(), mpsc::channel::<()>());
         let domain = domain.clone();

@@ -125,7 +125,7 @@ fn old_code_runs_without(scenario: Scenario) {
 }
 
 #[test]
-fn fresh_code_is_what_runs_and_not_the_trap_that_ran_before() {
+fn fresh_code_runs_instead_of_the_earlier_trap() {
     new_code_runs(fresh_code);
 }
 
@@ -135,7 +135,7 @@ fn without_invalidation_the_trap_runs_instead_of_fresh_code() {
 }
 
 #[test]
-fn code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there() {
+fn reused_memory_runs_the_new_code() {
     new_code_runs(code_in_reused_memory);
 }
 
@@ -160,7 +160,7 @@ fn return_from_traps() {
         // SAFETY: the tests reach traps by calls.
         unsafe { return_from_trap(context) };
     }
-    // SAFETY: a valid action, in a process that is here for nothing else.
+    // SAFETY: a valid action, in a process of its own.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -183,7 +183,7 @@ fn old_code_can_run() -> bool {
     let mut old = false;
     for value in 0..TRIES {
         let code = returns(value);
-        // SAFETY: our own mapping, which nobody else uses.
+        // SAFETY: our own mapping, which nothing else uses.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), writable.cast::<u8>(), code.len()) };
         old |= call_at(executable.expose_provenance()) != value;
     }

@@ -36,8 +36,8 @@ pub(crate) fn call(text: &Text) -> u32 {
     call_at(text.address())
 }
 
-/// Calls what is, or was, at `address`. The tests call this with addresses of functions made by [`returns`] that are
-/// alive, or with stale ones in children that are expected to die of it.
+/// Calls the code at `address`. The tests pass addresses of live functions made by [`returns`], or stale ones in
+/// children that are expected to die.
 pub(crate) fn call_at(address: usize) -> u32 {
     let pointer = std::ptr::with_exposed_provenance::<u8>(address);
     // SAFETY: see above.
@@ -45,10 +45,10 @@ pub(crate) fn call_at(address: usize) -> u32 {
     function()
 }
 
-/// Reads memory by address, for places that no live handle covers.
+/// Reads memory by address, where no live handle covers it.
 pub(crate) fn peek(range: Range<usize>) -> Vec<u8> {
     let start = std::ptr::with_exposed_provenance::<u8>(range.start);
-    // SAFETY: the tests name ranges of packs that are mapped and that nobody writes at the moment.
+    // SAFETY: the tests pass mapped ranges of packs that no thread writes at the moment.
     unsafe { std::slice::from_raw_parts(start, range.len()) }.to_vec()
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn mappings() -> Vec<Mapping> {
     assert!(mappings.len() > 5, "smaps was not understood");
     static ARE_WHOLE: OnceLock<bool> = OnceLock::new();
     if !ARE_WHOLE.get_or_init(probe::neighbours_are_one_mapping) {
-        // Then the parts of a mapping are put together here.
+        // Then the parts of a mapping are joined here.
         mappings.dedup_by(|next, before| {
             let is_part = before.range.end == next.range.start
                 && (&before.permissions, before.inode, &before.name)
@@ -135,7 +135,7 @@ pub(crate) fn run_as_child() -> ExitStatus {
     run_as_child_with("1")
 }
 
-/// As [`run_as_child`], with something to tell the child, which hears it from [`child_argument`].
+/// As [`run_as_child`], with an argument, which the child gets from [`child_argument`].
 pub(crate) fn run_as_child_with(argument: &str) -> ExitStatus {
     skep_testkit::this_test().env(CHILD, argument).status().unwrap()
 }

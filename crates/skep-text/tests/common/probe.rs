@@ -26,12 +26,12 @@ impl Pages {
 
     fn protect(&self, page: usize, flags: MprotectFlags) {
         let at = self.at.wrapping_byte_add(page * param::page_size());
-        // SAFETY: our own, used by nobody.
+        // SAFETY: our own, and unused.
         unsafe { mm::mprotect(at, param::page_size(), flags) }.unwrap();
     }
 
     fn advise(&self, advice: Advice) {
-        // SAFETY: our own, used by nobody.
+        // SAFETY: our own, and unused.
         unsafe { mm::madvise(self.at, self.len, advice) }.unwrap();
     }
 
@@ -45,12 +45,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: our own, used by nobody.
+        // SAFETY: our own, and unused.
         let _ = unsafe { mm::munmap(self.at, self.len) };
     }
 }
 
-/// Whether neighbours in memory that are alike are one line of /proc/self/maps.
+/// Whether /proc/self/maps shows equal adjacent mappings as one line.
 pub(crate) fn neighbours_are_one_mapping() -> bool {
     let pages = Pages::new(2, ProtFlags::empty(), MapFlags::PRIVATE);
     pages.protect(0, MprotectFlags::READ);
@@ -59,7 +59,7 @@ pub(crate) fn neighbours_are_one_mapping() -> bool {
     pages.told("/proc/self/maps").first().is_some_and(|line| line.contains(&end))
 }
 
-/// Whether smaps tells what the kernel knows of a mapping: that a child does not inherit it.
+/// Whether smaps shows the kernel's flags of a mapping, such as that a child does not inherit it.
 pub(crate) fn flags_are_told() -> bool {
     let pages = Pages::new(1, ProtFlags::READ, MapFlags::PRIVATE);
     pages.advise(Advice::LinuxDontFork);
@@ -68,7 +68,7 @@ pub(crate) fn flags_are_told() -> bool {
     flags.is_some_and(|line| line.split_whitespace().any(|flag| flag == "dc"))
 }
 
-/// Whether smaps tells how much memory a mapping has.
+/// Whether smaps shows how much memory a mapping has.
 pub(crate) fn resident_memory_is_told() -> bool {
     let pages = Pages::new(1, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: our own.
@@ -78,7 +78,7 @@ pub(crate) fn resident_memory_is_told() -> bool {
     resident.is_some_and(|kilobytes| kilobytes.trim() != "0 kB")
 }
 
-/// Whether a child lacks what it is not to inherit.
+/// Whether a child lacks mappings that it must not inherit.
 pub(crate) fn children_do_not_inherit_everything() -> bool {
     let pages = Pages::new(1, ProtFlags::READ, MapFlags::PRIVATE);
     pages.advise(Advice::LinuxDontFork);
@@ -108,13 +108,13 @@ pub(crate) fn there_is_room_near(address: usize, len: usize, window: usize) -> b
     let lowest = address.saturating_sub(window).next_multiple_of(STEP);
     (lowest..address + window - len).step_by(STEP).any(|start| {
         let at = std::ptr::without_provenance_mut(start);
-        // SAFETY: a new mapping where there is none; else it is refused.
+        // SAFETY: a new mapping at a free address; otherwise it is refused.
         let made = unsafe { mm::mmap_anonymous(at, len, ProtFlags::empty(), flags) };
         made.map(|at| drop(Pages { at, len })).is_ok()
     })
 }
 
-/// Whether `is_shown`; where not, says that `what` cannot be seen, for that reason.
+/// Returns `is_shown`; if false, reports that `what` cannot be seen, for that reason.
 pub(crate) fn shown(is_shown: bool, reason: Hidden, what: &str) -> bool {
     if !is_shown {
         hidden(reason, what);

@@ -1,4 +1,4 @@
-//! The files for tools, read by readers of our own: their contents, and their permitted owners. Each test runs in a
+//! The files for tools, read by our own readers: their contents, and their permitted owners. Each test runs in a
 //! child, which has a perf map of its own.
 
 use std::fs;
@@ -31,7 +31,7 @@ fn dump(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn no_file_is_made_and_nobody_is_told_unless_the_host_asks_for_it() {
+fn no_file_or_registration_is_made_unless_requested() {
     in_child(|_| {
         let arena = Arena::new(Config::new()).unwrap();
         assert!(!arena.is_seen());
@@ -41,7 +41,7 @@ fn no_file_is_made_and_nobody_is_told_unless_the_host_asks_for_it() {
 }
 
 #[test]
-fn the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread() {
+fn the_perf_map_has_a_line_for_every_text() {
     in_child(|_| {
         let work = |name: &'static str| {
             let arena = Arena::new(Config::new().perf_map(true)).unwrap();
@@ -53,7 +53,7 @@ fn the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread() {
                 name: format!("{name}_{number}"),
             };
             let lines = texts.iter().enumerate().map(line).collect::<Vec<_>>();
-            // The arena lives on, lest another one get its addresses.
+            // The arena stays alive, so that no other one gets its addresses.
             (lines, arena, texts)
         };
         let threads = ["a", "b", "c", "d"].map(|name| std::thread::spawn(move || work(name)));
@@ -90,7 +90,7 @@ fn the_perf_map_keeps_a_dropped_texts_line_until_reuse() {
         let [_, second] = two;
         let three = [struck(&name), second, line(&again, "again")];
         assert_eq!(readers::perf_map(&map()), three);
-        // One text over the places of two.
+        // One text over the addresses of two.
         drop((again, kept));
         wait_until_free(&arena, three[2].start, 128);
         let wide = place(&arena, &returns(4), 128).unwrap();
@@ -102,7 +102,7 @@ fn the_perf_map_keeps_a_dropped_texts_line_until_reuse() {
 }
 
 #[test]
-fn a_name_cannot_break_the_line_and_a_text_without_one_is_named_by_its_address() {
+fn names_are_sanitised_and_unnamed_texts_get_their_address() {
     in_child(|directory| {
         let arena = Arena::new(Config::new().perf_map(true).jitdump(directory).gdb(true)).unwrap();
         let _evil = place_named(&arena, &returns(1), "evil\n1 ffffffff everything\0x");
@@ -117,11 +117,11 @@ fn a_name_cannot_break_the_line_and_a_text_without_one_is_named_by_its_address()
 }
 
 #[test]
-fn the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_time() {
+fn the_jitdump_has_the_code_of_every_text_in_order() {
     in_child(|directory| {
         let place = |name: &str, count: u32| {
             let arena = Arena::new(Config::new().jitdump(directory)).unwrap();
-            // A path of another spelling is the same directory.
+            // A different spelling of the path is the same directory.
             let same = directory.join("..").join(directory.file_name().unwrap());
             let other = Arena::new(Config::new().jitdump(same)).unwrap();
             for number in 0..count {
@@ -134,10 +134,10 @@ fn the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_t
                 scope.spawn(move || place(name, 300));
             }
         });
-        // All arenas are gone; a new one goes on where they left off.
+        // All arenas are gone; a new one appends to the file.
         place("c", 3);
 
-        // The keepers of the arenas have the last word.
+        // The arenas' keepers finish last.
         let is_closed = || {
             readers::jitdump(&dump(directory))
                 .records
@@ -176,7 +176,7 @@ fn the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_t
 }
 
 #[test]
-fn files_of_others_links_and_what_others_can_write_are_refused() {
+fn foreign_files_links_and_writable_directories_are_refused() {
     in_child(|directory| {
         for (config, path) in
             [(Config::new().perf_map(true), map()), (Config::new().jitdump(directory), dump(directory))]
@@ -229,7 +229,7 @@ fn files_of_others_links_and_what_others_can_write_are_refused() {
 }
 
 #[test]
-fn a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change() {
+fn an_unusable_jitdump_directory_is_an_error_with_a_remedy() {
     in_child(|directory| {
         let error = Arena::new(Config::new().jitdump(directory.join("missing"))).unwrap_err().to_string();
         assert!(
@@ -256,7 +256,7 @@ fn files_of_an_earlier_process_of_the_same_number_are_replaced() {
         assert_eq!(names(), ["ours"]);
         assert_eq!(loads(directory).len(), 1);
 
-        // Another compiler of this process, whose lines are not ours to remove.
+        // Another compiler in this process, whose lines must stay.
         fs::remove_file(map()).unwrap();
         old(&map(), SystemTime::now());
         place_named(&Arena::new(Config::new().perf_map(true)).unwrap(), &returns(1), "ours");
@@ -265,7 +265,7 @@ fn files_of_an_earlier_process_of_the_same_number_are_replaced() {
 }
 
 #[test]
-fn a_jitdump_that_another_compiler_in_the_process_writes_is_not_touched() {
+fn another_compiler_s_jitdump_is_not_touched() {
     in_child(|directory| {
         let path = dump(directory);
         fs::write(&path, "theirs").unwrap();
@@ -282,12 +282,12 @@ fn a_jitdump_that_another_compiler_in_the_process_writes_is_not_touched() {
 }
 
 #[test]
-fn a_full_disk_fails_no_load_leaves_whole_records_and_is_reported() {
+fn a_full_disk_fails_no_load_and_is_reported() {
     in_child(|directory| {
         let arena = Arena::new(Config::new().perf_map(true).jitdump(directory)).unwrap();
         let before = place_named(&arena, &returns(1), "before");
         assert!(arena.missed().is_empty());
-        // Files of this process end here: the write that would go on is cut short, and the next one fails.
+        // A size limit for this process's files: the write that crosses it is truncated, and the next one fails.
         let limit = map().metadata().unwrap().len().max(dump(directory).metadata().unwrap().len()) + 100;
         // SAFETY: ignoring a signal; without that the limit would end the process.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -307,7 +307,7 @@ fn a_full_disk_fails_no_load_leaves_whole_records_and_is_reported() {
         assert!(missed.iter().all(|missed| (1..=10).contains(&missed.texts)), "{missed:?}");
         assert!(missed[1].to_string().starts_with("the jitdump lacks 10 texts: "), "{}", missed[1]);
         drop((arena, before, texts));
-        // What the test itself writes may go to a file as well.
+        // The test's own output may go to a file as well.
         let none = rustix::process::Rlimit { current: Some(1 << 40), maximum: Some(1 << 40) };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, none).unwrap();
 

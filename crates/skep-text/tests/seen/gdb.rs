@@ -6,7 +6,7 @@ use crate::common::*;
 use crate::tool::*;
 
 #[test]
-fn gdb_stops_at_a_breakpoint_by_a_texts_name_and_shows_it_in_the_backtrace() {
+fn gdb_breaks_at_a_text_s_name_and_shows_it() {
     if is_child() {
         let arena = Arena::new(Config::new().gdb(true)).unwrap();
         assert!(arena.is_seen());
@@ -40,13 +40,13 @@ fn gdb_that_attaches_later_shows_the_name_in_the_backtrace() {
 }
 
 #[test]
-fn gdb_forgets_a_text_that_is_gone_and_keeps_its_neighbours() {
+fn gdb_forgets_a_dropped_text_and_keeps_its_neighbours() {
     const GONE: [&str; 3] = ["skep_prog_1_gone", "skep_prog_2_gone", "skep_prog_3_gone"];
     const KEPT: [&str; 2] = ["skep_prog_4_kept", "skep_prog_5_kept"];
     if is_child() {
         let other = Arena::new(Config::new().gdb(true)).unwrap();
         let arena = Arena::new(Config::new().gdb(true)).unwrap();
-        // The last, the middle and the first of the list go.
+        // Drops the last, the middle and the first of the list.
         let oldest = place_named(&other, &counts_down(), GONE[0]);
         let kept = place_named(&arena, &counts_down(), KEPT[0]);
         let middle = place_named(&arena, &counts_down(), GONE[1]);
@@ -88,7 +88,7 @@ fn gdb(directory: &Directory, target: &[&str], commands: &[&str]) -> String {
     run(directory, "gdb", &arguments)
 }
 
-/// A directory, where GDB is there and the kernel lets it trace.
+/// A directory, if GDB is installed and the kernel lets it trace.
 fn gdb_works(what: &str) -> Option<Directory> {
     let what = format!("names in GDB ({what})");
     if !is_installed("gdb", "gdb", &what) {

@@ -1,4 +1,4 @@
-//! What profilers and debuggers show of the code: with the real perf and GDB, and with readers of our own.
+//! Profilers and debuggers show the code: tested with the real perf and GDB, and with our own readers.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -78,10 +78,10 @@ fn by_the_jitdump_perf_tells_texts_at_one_address_apart() {
 }
 
 #[test]
-fn perf_shows_the_newer_name_of_a_place_that_was_reused_by_the_perf_map() {
+fn perf_shows_a_reused_address_s_newer_name_from_the_perf_map() {
     if is_child() {
         let arena = Arena::new(Config::new().perf_map(true)).unwrap();
-        // The names' order in the alphabet must not decide, so each comes first once.
+        // The alphabetical order of the names must not decide, so each comes first once.
         for names in [["skep_prog_1_old", "skep_prog_2_new"], ["skep_prog_4_old", "skep_prog_3_new"]] {
             let old = place_named(&arena, &[&counts_down()[..], &[0; 100]].concat(), names[0]);
             let address = old.address();
@@ -109,7 +109,7 @@ fn perf_shows_the_newer_name_of_a_place_that_was_reused_by_the_perf_map() {
 
 /// perf looks for names of a file's code in the file, and a memfd has none. See `src/seen.rs`.
 #[test]
-fn an_arena_with_a_perf_map_has_its_code_in_memory_that_perf_takes_for_anonymous() {
+fn an_arena_with_a_perf_map_appears_as_anonymous_memory() {
     let arena = Arena::new(Config::new().perf_map(true)).unwrap();
     let _text = place_returns(&arena, 1);
     let _long = place(&arena, &returns(2), skep_text::PACK_BYTES + 1).unwrap();
@@ -128,7 +128,7 @@ fn an_arena_with_a_perf_map_has_its_code_in_memory_that_perf_takes_for_anonymous
     let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", std::process::id()));
 }
 
-/// Two texts, of which one is run for most of a second.
+/// Two texts; one of them runs for most of a second.
 fn child_that_spins(config: Config) {
     let arena = Arena::new(config).unwrap();
     assert!(arena.is_seen());
@@ -147,7 +147,7 @@ fn child_that_waits(config: Config) {
     until_parent_lets_go(|| spin(&texts[0]));
 }
 
-/// A directory, where perf is there and the kernel lets it sample.
+/// A directory, if perf is installed and the kernel lets it sample.
 fn perf_works(what: &str) -> Option<Directory> {
     let what = format!("names in perf ({what})");
     if !is_installed("perf", "linux-perf", &what) {
@@ -164,7 +164,7 @@ fn perf_works(what: &str) -> Option<Directory> {
     Some(directory)
 }
 
-/// `-k 1`: by CLOCK_MONOTONIC, as jitdump has it. `-N`: nothing is kept for other recordings.
+/// `-k 1`: timestamps from CLOCK_MONOTONIC, as in the jitdump. `-N`: no build-id cache for other recordings.
 const RECORD: [&str; 6] = ["record", "-e", "cpu-clock", "-k", "1", "-N"];
 
 fn record(directory: &Directory) -> String {
@@ -193,7 +193,7 @@ fn inject(directory: &Directory, recorded: &str) -> String {
 fn assert_spinning_is_seen(directory: &Directory, data: &str) {
     let report = run(directory, "perf", &["report", "--stdio", "-i", data]);
     let script = run(directory, "perf", &["script", "-i", data]);
-    // Before the assertions, so that it is not left behind.
+    // Before the assertions, so that the file does not remain.
     let child = std::fs::read_to_string(directory.file("child")).unwrap();
     let _ = std::fs::remove_file(format!("/tmp/perf-{child}.map"));
 

@@ -14,7 +14,7 @@ use crate::common::{Hidden, hidden, skip};
 /// What `common::is_child` looks for.
 const CHILD: &str = "SKEP_TEXT_CHILD";
 
-/// Where a child finds and leaves files.
+/// The directory of a child's files.
 const DIRECTORY: &str = "SKEP_TEXT_SEEN_DIRECTORY";
 
 pub(crate) const SPIN: &str = "skep_prog_0011223344556677_spin";
@@ -75,7 +75,7 @@ pub(crate) fn run(directory: &Directory, program: &str, arguments: &[&str]) -> S
     stdout.into_owned()
 }
 
-/// A child that was started and has said that it is ready.
+/// A started child that has reported that it is ready.
 pub(crate) struct Ready {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -103,7 +103,7 @@ impl Ready {
         self.child.id()
     }
 
-    /// Lets the child go on, and waits for its end.
+    /// Lets the child continue, and waits for its end.
     pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
         std::io::copy(&mut self.output, &mut std::io::sink()).unwrap();
@@ -111,7 +111,7 @@ impl Ready {
     }
 }
 
-/// Says to the parent that this child is ready.
+/// Tells the parent that this child is ready.
 pub(crate) fn say_ready() {
     println!("\nready {}", std::process::id());
     std::io::stdout().flush().unwrap();
@@ -142,7 +142,7 @@ pub(crate) fn place_named(arena: &Arena, code: &[u8], name: &str) -> Text {
     draft.finalize().unwrap()
 }
 
-/// Waits until the place of a text that was dropped is dealt out again: to the next draft of `len` bytes.
+/// Waits until the address of a dropped text is reused for the next draft of `len` bytes.
 pub(crate) fn wait_until_free(arena: &Arena, address: usize, len: usize) {
     let start = Instant::now();
     while arena.draft(len).unwrap().address() != address {
@@ -151,7 +151,7 @@ pub(crate) fn wait_until_free(arena: &Arena, address: usize, len: usize) {
     }
 }
 
-/// Waits until no text that was dropped still has its place.
+/// Waits until the memory of all dropped texts is reclaimed.
 pub(crate) fn wait_until_reclaimed(arena: &Arena) {
     let start = Instant::now();
     while arena.occupancy().chunks_waiting > 0 {
@@ -167,8 +167,8 @@ pub(crate) fn spin(text: &Text) {
     function(1 << 21);
 }
 
-/// Whether the tool is there and can see this program. Where it is not, the test is skipped, which is a failure where
-/// all is required.
+/// Whether the tool is installed and can see this program. Otherwise the test is skipped, which is a failure with
+/// `SKEP_REQUIRE_ALL=1`.
 pub(crate) fn is_installed(tool: &str, package: &str, what: &str) -> bool {
     if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         skip(what, &format!("{tool} not found (Debian: {package})"));
@@ -181,15 +181,15 @@ pub(crate) fn is_installed(tool: &str, package: &str, what: &str) -> bool {
     true
 }
 
-/// Whether another program that looks at this process finds this program in it.
+/// Whether another process that inspects this one sees this program in it.
 fn tools_see_this_program() -> bool {
     let process = format!("/proc/{}/exe", std::process::id());
     let seen = Command::new("readlink").arg(process).output().unwrap().stdout;
     String::from_utf8_lossy(&seen).trim() == std::env::current_exe().unwrap().to_string_lossy()
 }
 
-/// Says that the system does not let the tool work here. That is no fault of anybody who runs the tests, so it is no
-/// failure where all is required either; the readers of our own have looked at the files then.
+/// Reports that the system does not let the tool work here. That is no failure even with `SKEP_REQUIRE_ALL=1`,
+/// because the user cannot change it, and our own readers have checked the files.
 pub(crate) fn is_refused(what: &str, why: &str) {
     let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
     let word = if required { "REFUSED BY THE SYSTEM" } else { "SKIPPED" };

@@ -6,7 +6,7 @@ use super::life::call_of;
 use super::*;
 use crate::sys::inject;
 
-/// Calls whose failure is no error.
+/// Calls whose failure is not an error.
 const BEST_EFFORT: [SystemCall; 3] =
     [SystemCall::AdvisePages, SystemCall::SealMapping, SystemCall::ReturnMemory];
 
@@ -16,7 +16,7 @@ fn all_kinds() -> impl Iterator<Item = Kind> {
     KINDS.into_iter().flat_map(|kind| [kind, Kind { huge: true, ..kind }])
 }
 
-/// What a process has that an operation could leave behind: mappings and descriptors.
+/// The process's resources that an operation could leak: mappings and descriptors.
 #[derive(Debug, PartialEq)]
 struct Belongings {
     mappings: Vec<String>,
@@ -35,8 +35,8 @@ impl Belongings {
     }
 }
 
-/// Runs `operation` with its first call failing, then its second, and so on until there are no more; `judge` hears
-/// each time which step's call failed.
+/// Runs `operation` with its first call failing, then its second, and so on until there are no more; `judge` receives
+/// the step whose call failed.
 fn each_call<T>(
     errno: Errno,
     mut operation: impl FnMut() -> T,
@@ -50,7 +50,7 @@ fn each_call<T>(
         assert_eq!(failed.is_some(), calls > nth);
         match failed {
             Some(call) => judge(call, result),
-            // Fewer calls were made than that.
+            // The operation made fewer calls.
             None => return nth,
         }
     }
@@ -77,7 +77,7 @@ fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
                                 assert_eq!(error.errno(), Some(errno));
                             }
                             Ok(pack) => {
-                                // Another way was found, of those that there are.
+                                // The operation used one of its fallbacks.
                                 let detour = errno == Errno::INVAL
                                     && matches!(failed, SystemCall::CreateFile | SystemCall::AllocateFile)
                                     || failed == SystemCall::MakeExecutable
@@ -142,7 +142,7 @@ fn any_failing_growth_or_promotion_leaves_the_pack_usable() {
 }
 
 #[test]
-fn a_pack_that_cannot_be_unmapped_is_given_back_as_good_as_before() {
+fn a_pack_that_cannot_be_unmapped_is_returned_unchanged() {
     alone(|| {
         for kind in all_kinds() {
             let empty = Belongings::now();

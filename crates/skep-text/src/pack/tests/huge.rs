@@ -21,7 +21,7 @@ fn huge_bytes(pack: &Pack) -> Vec<u64> {
     views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).collect()
 }
 
-/// Whether this machine's kernel makes huge pages of `made`; if not, reports that the test is left out.
+/// Whether this machine's kernel makes huge pages of `made`; if not, reports that the test is skipped.
 fn promoted(made: &Made, what: &str) -> bool {
     let start = Instant::now();
     let result = made.pack().promote();
@@ -37,7 +37,7 @@ fn promoted(made: &Made, what: &str) -> bool {
 }
 
 #[test]
-fn a_promoted_pack_is_huge_in_every_view_and_stays_so_through_writes_and_forks() {
+fn a_promoted_pack_stays_huge_in_every_view() {
     alone(|| {
         for kind in KINDS {
             let made = Made::new(&huge(kind), STEP);
@@ -66,7 +66,7 @@ fn a_promoted_pack_is_huge_in_every_view_and_stays_so_through_writes_and_forks()
 }
 
 #[test]
-fn promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them() {
+fn promotion_disturbs_no_running_or_writing_thread() {
     alone(|| {
         for kind in KINDS {
             if !promoted(&Made::new(&huge(kind), STEP), "promotion beside threads that run") {
@@ -96,7 +96,7 @@ fn promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them() {
                             }
                         }
                     });
-                    // A thread that fails ends early, and says why.
+                    // A failing thread ends early and reports the reason.
                     while started.load(Ordering::Acquire) < 2 && !runs.is_finished() && !writes.is_finished()
                     {
                         thread::yield_now();
@@ -106,7 +106,7 @@ fn promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them() {
                     done
                 });
                 if let Err(error) = done {
-                    // Pages that are used at this very moment may be refused (EAGAIN); never more than that.
+                    // Pages in use at this moment may be refused (EAGAIN), but there is no other failure.
                     assert!(error.may_pass(), "{kind:?}: {error}");
                 }
                 assert_eq!(call(made.place()), 77);
@@ -117,7 +117,7 @@ fn promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them() {
 }
 
 #[test]
-fn a_refused_promotion_says_whether_to_try_again_and_the_pack_stays_good() {
+fn a_refused_promotion_says_whether_to_retry() {
     for kind in KINDS {
         for (errno, again) in [(Errno::INVAL, false), (Errno::AGAIN, true), (Errno::NOMEM, true)] {
             let made = Made::new(&huge(kind), STEP);
@@ -132,7 +132,7 @@ fn a_refused_promotion_says_whether_to_try_again_and_the_pack_stays_good() {
 }
 
 #[test]
-fn a_pack_that_is_to_stay_on_base_pages_is_not_promoted() {
+fn a_pack_configured_for_base_pages_is_not_promoted() {
     for kind in KINDS {
         let made = Made::new(&kind, STEP);
         let error = made.pack().promote().unwrap_err();

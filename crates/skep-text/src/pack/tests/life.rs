@@ -4,7 +4,7 @@ use super::*;
 use crate::sys::inject;
 
 #[test]
-fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
+fn only_the_populated_part_of_a_pack_has_memory_full_of_traps() {
     alone(|| {
         let is_one = probe::neighbours_are_one_mapping();
         probe::shown(is_one, Hidden::OneMapping, "a pack is one mapping, however many steps it was made in");
@@ -90,14 +90,14 @@ fn code_runs_in_every_kind_and_in_children_too() {
             let address = made.place() + 64;
             assert!(in_fork(|| call(address) == 42), "{kind:?}");
             assert!(in_fork(|| !mappings().iter().any(Mapping::is_writable_and_executable)), "{kind:?}");
-            // The child's end changed nothing, and the parent goes on writing.
+            // The child's end changed nothing, and the parent continues to write.
             assert_eq!(made.run(64, 43), 43, "{kind:?}");
         }
     });
 }
 
 #[test]
-fn neighbours_grow_and_go_without_disturbing_each_other() {
+fn neighbouring_packs_do_not_disturb_each_other() {
     for kind in KINDS {
         let reservation = Reservation::new(3 * PACK_BYTES, None).unwrap();
         let place = |index| reservation.slots().start + index * PACK_BYTES;
@@ -146,13 +146,13 @@ fn a_child_has_no_writable_view() {
 }
 
 #[test]
-fn without_populating_by_advice_all_of_a_pack_is_populated_at_birth() {
+fn without_populate_advice_a_pack_is_populated_at_creation() {
     let first = {
         let plan = inject::record();
         drop(Made::new(&KINDS[0], STEP));
         plan.made().iter().position(|&call| call == SystemCall::AllocateFile).unwrap()
     };
-    // What Linux before 5.14 answers.
+    // The error of Linux before 5.14.
     let plan = inject::fail_nth(first, Errno::INVAL);
     let made = Made::new(&KINDS[0], STEP);
     assert_eq!(plan.failed(), Some(SystemCall::AllocateFile));
@@ -163,11 +163,11 @@ fn without_populating_by_advice_all_of_a_pack_is_populated_at_birth() {
 }
 
 #[test]
-fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() {
+fn under_mdwe_a_pack_is_populated_at_creation() {
     alone(|| {
         let grown = KINDS.map(|kind| Made::new(&kind, STEP));
         let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
-        // SAFETY: integers; it restricts this process, which is here for nothing else.
+        // SAFETY: integer arguments; it restricts only this process of its own.
         if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0, 0, 0) } != 0 {
             return hidden(Hidden::DenyWriteExecute, "packs under PR_SET_MDWE");
         }
@@ -188,10 +188,10 @@ fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() 
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_is_an_error_and_no_signal() {
+fn a_file_size_limit_gives_an_error_and_no_signal() {
     alone(|| {
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
-        // SAFETY: it restricts this process, which is here for nothing else.
+        // SAFETY: it restricts only this process of its own.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
         let reservation = Reservation::new(PACK_BYTES, None).unwrap();
         for kind in &KINDS[..2] {
@@ -243,7 +243,7 @@ fn a_refused_backing_is_skipped_and_reported() {
     assert!(text.contains("memfd: mapping the executable") && text.contains("procmem: mapping"), "{text}");
     drop(plan);
 
-    // Exhausted resources may return later: no reason to choose another backing for good.
+    // Resources may become free again, so another backing is not chosen for good.
     let _plan = inject::fail_every(SystemCall::CreateFile, Errno::MFILE);
     assert_eq!(call_of(&resolve(None).err().unwrap()), Some(SystemCall::CreateFile));
 }

@@ -1,4 +1,4 @@
-//! The ways in which code must not be writable, and those left open on purpose.
+//! Ways by which code must not be writable, and the ways left open on purpose.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ fn map(fd: &OwnedFd, protection: ProtFlags) -> rustix::io::Result<*mut std::ffi:
 }
 
 fn make_writable(at: *mut std::ffi::c_void, len: usize) -> rustix::io::Result<()> {
-    // SAFETY: expected to change nothing; where it does, nothing is run there any more.
+    // SAFETY: expected to change nothing; if it does, no code runs there afterwards.
     unsafe { mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }
 }
 
@@ -52,7 +52,7 @@ fn the_executable_view_of_a_file_can_never_be_written() {
             let copy = unsafe { mremap(at, 0, STEP, MremapFlags::MAYMOVE) }.unwrap();
             assert_eq!(make_writable(copy, STEP), Err(Errno::ACCESS));
             assert_nothing_is_writable_and_executable("mapped again");
-            // SAFETY: the mapping made above, used by nobody.
+            // SAFETY: the unused mapping made above.
             unsafe { munmap(copy, STEP) }.unwrap();
         }
     });
@@ -65,7 +65,7 @@ fn the_sealed_file_cannot_be_mapped_writable_written_or_resized() {
     assert_eq!(map(reading, WRITE).unwrap_err(), Errno::ACCESS);
     assert_eq!(try_to_write(reading).unwrap_err(), Errno::BADF);
 
-    // Opening the file again, as anybody who finds its name in /proc could, gives no more.
+    // Opening the file again by its name in /proc gives no more rights.
     let mut paths = vec![format!("/proc/self/fd/{}", reading.as_raw_fd())];
     // The mappings have names, too; with the privilege of following them.
     paths.push(format!("/proc/self/map_files/{:x}-{:x}", made.place(), made.place() + STEP));
@@ -83,7 +83,7 @@ fn the_sealed_file_cannot_be_mapped_writable_written_or_resized() {
         // Mapped without write permission it cannot get it later either.
         let at = map(&again, ProtFlags::READ).unwrap();
         assert_eq!(make_writable(at, PACK_BYTES), Err(Errno::ACCESS));
-        // SAFETY: the mapping made above, used by nobody.
+        // SAFETY: the unused mapping made above.
         unsafe { munmap(at, PACK_BYTES) }.unwrap();
     }
     assert!(opened > 0, "the road through the descriptor is open to everybody");
@@ -128,7 +128,7 @@ fn anonymous_memory_is_writable_only_in_the_documented_ways() {
 }
 
 #[test]
-fn the_writable_view_is_nowhere_near_the_executable_one_and_aligned_alike() {
+fn the_writable_view_is_far_away_with_equal_alignment() {
     let made = Made::new(&KINDS[0], STEP);
     let WriteAccess::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
     let distance = made.place().abs_diff(alias.view().start);
@@ -137,7 +137,7 @@ fn the_writable_view_is_nowhere_near_the_executable_one_and_aligned_alike() {
 }
 
 #[test]
-fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
+fn a_permanent_pack_s_mapping_cannot_be_changed() {
     alone(|| {
         for kind in KINDS {
             let mut made = Made::new(&Kind { permanent: true, huge: true, ..kind }, STEP);
@@ -175,7 +175,7 @@ fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
 }
 
 #[test]
-fn where_mappings_cannot_be_sealed_a_permanent_pack_says_so_and_works() {
+fn without_mseal_a_permanent_pack_works_and_reports_it() {
     let _plan = crate::sys::inject::fail_every(SystemCall::SealMapping, Errno::NOSYS);
     let made = Made::new(&Kind { permanent: true, ..KINDS[0] }, PACK_BYTES);
     assert!(!made.pack().is_sealed());
@@ -183,7 +183,7 @@ fn where_mappings_cannot_be_sealed_a_permanent_pack_says_so_and_works() {
 }
 
 #[test]
-fn no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and_go() {
+fn no_page_is_writable_and_executable_in_a_pack_s_life() {
     alone(|| {
         let rounds = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -194,7 +194,7 @@ fn no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and
                         made.run(0, 1);
                         made.pack().populate(4 * STEP).unwrap();
                         made.run(3 * STEP, 2);
-                        // Whether it may be refused is another test's business.
+                        // Another test checks whether it may be refused.
                         let _ = made.pack().promote();
                         made.run(0, 3);
                         // SAFETY: nobody uses the pack.

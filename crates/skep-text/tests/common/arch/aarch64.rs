@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::{Code, Load, TRAPPED, one_load};
 
-/// The trap that holes are filled with: brk #0.
+/// The trap instruction of free memory: brk #0.
 pub(crate) const TRAP: &[u8] = &[0x00, 0x00, 0x20, 0xd4];
 
 /// The shortest no-operation.
@@ -13,10 +13,10 @@ pub(crate) const NOP: &[u8] = &[0x1f, 0x20, 0x03, 0xd5];
 /// The last instruction of what [`returns`] makes.
 pub(crate) const RETURN: &[u8] = &RET.to_le_bytes();
 
-/// What code begins with that may be called indirectly where that is checked: bti c.
+/// The landing pad at the start of code that may be called indirectly: bti c.
 pub(crate) const LANDING_PAD: &[u8] = &[0x5f, 0x24, 0x03, 0xd5];
 
-/// Whether some machines check that.
+/// Whether some machines check landing pads.
 pub(crate) const LANDING_PADS_ARE_CHECKED: bool = true;
 
 /// Whether instruction caches notice every store by themselves, on all machines.
@@ -28,7 +28,7 @@ pub(crate) const ELF_MACHINE: u32 = 183;
 /// The largest range that surely finds room near the host's code.
 pub(crate) const NEAR_RANGE: usize = 64 << 20;
 
-/// How near a range is placed to the host's code, where there is room.
+/// The maximum distance of a range from the host's code, if there is room.
 pub(crate) const NEAR_WINDOW: usize = 112 << 20;
 
 /// Whether several ranges of 64 MiB surely find room near the same function.
@@ -39,13 +39,13 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
     words(&[load(0, value)[0], load(0, value)[1], RET])
 }
 
-/// For a handler of SIGTRAP: makes a function of which the trap was the first instruction return [`TRAPPED`].
+/// For a handler of SIGTRAP: makes a function whose first instruction trapped return [`TRAPPED`].
 ///
 /// # Safety
 ///
-/// `context` is what the kernel handed the handler, and the trap was reached by a call.
+/// `context` is the handler's third argument, and the trap was reached by a call.
 pub(crate) unsafe fn return_from_trap(context: *mut c_void) {
-    // SAFETY: the caller's: the return address is in the link register.
+    // SAFETY: the caller's promise: the return address is in the link register.
     unsafe {
         let machine = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
         machine.pc = machine.regs[30];
@@ -65,8 +65,8 @@ pub(crate) fn counts_down() -> Vec<u8> {
     words(&[0xf100_0400, 0x54ff_ffe1, RET])
 }
 
-/// A function of `len` bytes that returns `value` when its end still agrees with its beginning, and dies of it
-/// otherwise: whoever finds itself in another function half way is noticed.
+/// A function of `len` bytes that returns `value` if its end matches its beginning, and traps otherwise: this detects
+/// a thread whose code is replaced on the way.
 pub(crate) fn guarded(value: u32, len: usize) -> Vec<u8> {
     // cmp w0, w1; b.eq over; brk #1; over: ret
     let tail = [0x6b01_001f, 0x5400_0040, 0xd420_0020, RET];
@@ -82,7 +82,7 @@ pub(crate) fn reads() -> Code {
     one_load(words(&[LDR_X0_X0, RET]), 0, 4, 0)
 }
 
-/// `fn(first, second) -> *first + *second`, of which the first alone is a probe.
+/// `fn(first, second) -> *first + *second`, where only the first load is a probe.
 pub(crate) fn reads_two() -> Code {
     // ldr x0, [x0]; ldr x1, [x1]; add x0, x0, x1; ret
     one_load(words(&[LDR_X0_X0, 0xf940_0021, 0x8b01_0000, RET]), 0, 4, 0)
@@ -99,15 +99,15 @@ pub(crate) fn reads_aligned() -> Code {
     one_load(words(&[0xc85f_fc00, RET]), 0, 4, 0)
 }
 
-/// The registers that [`dumps_registers`] knows: x0 and x1 are needed for addresses, and from x16 on some belong to
-/// others.
+/// The registers that [`dumps_registers`] sets: not x0 and x1, which hold addresses, and none from x16 on, some of
+/// which are reserved.
 pub(crate) const DUMPED: &[u8] = &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// The flags that [`dumps_registers`] sets and stores.
 pub(crate) const FLAGS: u64 = 0xf000_0000;
 
 /// Sets [`FLAGS`] and gives every register of [`DUMPED`] its number plus 100, probes into `target` through the first
-/// argument, and stores them all behind the second: a register at 8 times its number, the flags at 128.
+/// argument, and stores them all at the second: a register at 8 times its number, the flags at 128.
 pub(crate) fn dumps_registers(target: u8) -> Code {
     let mut code = vec![0xd2be_0002, 0xd51b_4202]; // movz x2, #0xf000, lsl 16; msr nzcv, x2
     for number in DUMPED.iter().map(|&number| u32::from(number)) {
@@ -122,14 +122,14 @@ pub(crate) fn dumps_registers(target: u8) -> Code {
     one_load(words(&code), at, 4, target)
 }
 
-/// `fn(pointer) -> 1`, or 2 when the pointer cannot be read: a probe without a register that resumes elsewhere.
+/// `fn(pointer) -> 1`, or 2 if the pointer cannot be read: a probe without a register that resumes elsewhere.
 pub(crate) fn tells_whether_it_can_read() -> Code {
     // movz x2, #1; ldr xzr, [x0]; mov x0, x2; ret; movz x0, #2; ret
     let bytes = words(&[0xd280_0022, 0xf940_001f, 0xaa02_03e0, RET, 0xd280_0040, RET]);
     Code { bytes, probes: vec![Load { at: 4, resume: 16, register: None }] }
 }
 
-/// `fn(pointer) -> *pointer`, when that is not 0 any more; a probe.
+/// `fn(pointer) -> *pointer`, repeated until that is not 0; a probe.
 pub(crate) fn reads_until_it_is_not_zero() -> Code {
     // ldr x1, [x0]; cbz x1, back; mov x0, x1; ret
     one_load(words(&[0xf940_0001, 0xb4ff_ffe1, 0xaa01_03e0, RET]), 0, 4, 1)

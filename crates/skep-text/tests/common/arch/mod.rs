@@ -27,10 +27,10 @@ pub(crate) struct Load {
     pub(crate) register: Option<u8>,
 }
 
-/// What [`return_from_trap`] makes the trap return.
+/// The result of a trap after [`return_from_trap`].
 pub(crate) const TRAPPED: u32 = 0x7a97;
 
-/// Code with one load, of `len` bytes, that zeroes `register` when it faults and goes on behind itself.
+/// Code with one load, of `len` bytes, that zeroes `register` if it faults and resumes after itself.
 fn one_load(bytes: Vec<u8>, at: usize, len: usize, register: u8) -> Code {
     Code { bytes, probes: vec![Load { at, resume: at + len, register: Some(register) }] }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::{Code, Load, TRAPPED, one_load};
 
-/// The trap that holes are filled with: int3.
+/// The trap instruction of free memory: int3.
 pub(crate) const TRAP: &[u8] = &[0xcc];
 
 /// The shortest no-operation.
@@ -13,10 +13,10 @@ pub(crate) const NOP: &[u8] = &[0x90];
 /// The last instruction of what [`returns`] makes.
 pub(crate) const RETURN: &[u8] = &[0xc3];
 
-/// What code begins with that may be called indirectly where that is checked: endbr64.
+/// The landing pad at the start of code that may be called indirectly: endbr64.
 pub(crate) const LANDING_PAD: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 
-/// Whether some machines check that.
+/// Whether some machines check landing pads.
 pub(crate) const LANDING_PADS_ARE_CHECKED: bool = false;
 
 /// Whether instruction caches notice every store by themselves, on all machines.
@@ -28,7 +28,7 @@ pub(crate) const ELF_MACHINE: u32 = 62;
 /// The largest range that surely finds room near the host's code.
 pub(crate) const NEAR_RANGE: usize = 1 << 30;
 
-/// How near a range is placed to the host's code, where there is room.
+/// The maximum distance of a range from the host's code, if there is room.
 pub(crate) const NEAR_WINDOW: usize = 3 << 29;
 
 /// Whether several ranges of 64 MiB surely find room near the same function.
@@ -39,13 +39,13 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
     [&[0xb8][..], &value.to_le_bytes(), RETURN].concat() // mov eax, value; ret
 }
 
-/// For a handler of SIGTRAP: makes a function of which the trap was the first instruction return [`TRAPPED`].
+/// For a handler of SIGTRAP: makes a function whose first instruction trapped return [`TRAPPED`].
 ///
 /// # Safety
 ///
-/// `context` is what the kernel handed the handler, and the trap was reached by a call.
+/// `context` is the handler's third argument, and the trap was reached by a call.
 pub(crate) unsafe fn return_from_trap(context: *mut c_void) {
-    // SAFETY: the caller's: the return address is on top of the stack.
+    // SAFETY: the caller's promise: the return address is on top of the stack.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let stack = registers[libc::REG_RSP as usize];
@@ -66,8 +66,8 @@ pub(crate) fn counts_down() -> Vec<u8> {
     vec![0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3]
 }
 
-/// A function of `len` bytes that returns `value` when its end still agrees with its beginning, and dies of it
-/// otherwise: whoever finds itself in another function half way is noticed.
+/// A function of `len` bytes that returns `value` if its end matches its beginning, and traps otherwise: this detects
+/// a thread whose code is replaced on the way.
 pub(crate) fn guarded(value: u32, len: usize) -> Vec<u8> {
     let head = [&[0xb8][..], &value.to_le_bytes()].concat(); // mov eax, value
     // cmp eax, value; je over; ud2; over: ret
@@ -85,7 +85,8 @@ pub(crate) fn reads() -> Code {
     one_load(vec![0x48, 0x8b, 0x07, 0xc3], 0, 3, 0)
 }
 
-/// `fn(first, second) -> *first + *second`, of which the first alone is a probe: mov rax, [rdi]; add rax, [rsi]; ret.
+/// `fn(first, second) -> *first + *second`, where only the first load is a probe: mov rax, [rdi]; add rax, [rsi];
+/// ret.
 pub(crate) fn reads_two() -> Code {
     one_load(vec![0x48, 0x8b, 0x07, 0x48, 0x03, 0x06, 0xc3], 0, 3, 0)
 }
@@ -105,14 +106,14 @@ pub(crate) fn reads_aligned() -> Code {
     one_load([&set[..], &[0x48, 0x8b, 0x07], &clear].concat(), 9, 3, 0)
 }
 
-/// The registers that [`dumps_registers`] knows: not rsp; rsi and rdi are needed for addresses.
+/// The registers that [`dumps_registers`] sets: not rsp, and not rsi and rdi, which hold addresses.
 pub(crate) const DUMPED: &[u8] = &[0, 1, 2, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// The flags that [`dumps_registers`] sets and stores.
 pub(crate) const FLAGS: u64 = 0x8d5;
 
 /// Sets [`FLAGS`] and gives every register of [`DUMPED`] its number plus 100, probes into `target` through the first
-/// argument, and stores them all behind the second: a register at 8 times its number, the flags at 128.
+/// argument, and stores them all at the second: a register at 8 times its number, the flags at 128.
 pub(crate) fn dumps_registers(target: u8) -> Code {
     let mut code = vec![0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]; // push rbx, rbp, r12 to r15
     for &number in DUMPED {
@@ -130,14 +131,14 @@ pub(crate) fn dumps_registers(target: u8) -> Code {
     one_load(code, at, 3, target)
 }
 
-/// `fn(pointer) -> 1`, or 2 when the pointer cannot be read: a probe without a register that resumes elsewhere.
+/// `fn(pointer) -> 1`, or 2 if the pointer cannot be read: a probe without a register that resumes elsewhere.
 pub(crate) fn tells_whether_it_can_read() -> Code {
     // mov eax, 1; cmp [rdi], eax; ret; mov eax, 2; ret
     let bytes = vec![0xb8, 1, 0, 0, 0, 0x39, 0x07, 0xc3, 0xb8, 2, 0, 0, 0, 0xc3];
     Code { bytes, probes: vec![Load { at: 5, resume: 8, register: None }] }
 }
 
-/// `fn(pointer) -> *pointer`, when that is not 0 any more; a probe.
+/// `fn(pointer) -> *pointer`, repeated until that is not 0; a probe.
 pub(crate) fn reads_until_it_is_not_zero() -> Code {
     // mov rax, [rdi]; test rax, rax; je back; ret
     one_load(vec![0x48, 0x8b, 0x07, 0x48, 0x85, 0xc0, 0x74, 0xf8, 0xc3], 0, 3, 0)

@@ -1,8 +1,8 @@
-//! Every encoding, over all registers and all kinds of immediates, against what was meant.
+//! Checks every encoding over all registers and all kinds of immediates.
 //!
-//! [`cases`] says of each word in assembly what it is meant to be. Two foreign readers judge that: a disassembler
-//! reads the words ([`foreign`]), and LLVM assembles the texts. Immediates of logical instructions are compared
-//! with an enumeration of all there are, and constants with what their instructions compute.
+//! [`cases`] has the intended assembly text of each word. Two independent tools check that: a disassembler reads the
+//! words ([`foreign`]), and LLVM assembles the texts. Immediates of logical instructions are compared with a full
+//! enumeration, and constants with the results of their instructions.
 
 mod bitmask;
 mod cases;
@@ -17,14 +17,14 @@ use crate::port::operand::Part;
 use cases::cases;
 
 #[test]
-fn a_foreign_disassembler_reads_what_was_meant() {
+fn a_disassembler_reads_the_intended_instructions() {
     for (word, meant) in cases() {
         assert_eq!(foreign::read(word), foreign::canonical(&meant), "{:08x}: {meant}", word.0);
     }
 }
 
 #[test]
-fn llvm_assembles_what_was_meant_to_the_same_words() {
+fn llvm_assembles_the_intended_text_to_the_same_words() {
     let cases = cases();
     let flags = ["-triple=aarch64", "-mattr=+lse,+bti,+pauth", "-show-encoding"];
     let texts: String = cases.iter().map(|(_, text)| format!("{text}\n")).collect();
@@ -37,8 +37,8 @@ fn llvm_assembles_what_was_meant_to_the_same_words() {
 }
 
 #[test]
-fn every_instruction_is_tried_with_every_register_in_every_place() {
-    // By name, width and place among the operands: the registers that were there.
+fn every_instruction_is_tested_with_every_register_in_every_operand() {
+    // The tested registers, by name, width and operand.
     let mut seen = BTreeMap::<(String, char, usize), BTreeSet<String>>::new();
     for (_, meant) in cases() {
         let (name, operands) = meant.split_once(' ').unwrap_or((&meant, ""));
@@ -97,7 +97,7 @@ fn operands_out_of_range_are_refused() {
 }
 
 #[test]
-fn places_fit_that_some_form_reaches() {
+fn offsets_fit_if_some_form_reaches_them() {
     for size in Size::ALL {
         let bytes = size.bytes() as i32;
         let fits = |offset| Mem::At(Gpr::X1, offset).fits(size);

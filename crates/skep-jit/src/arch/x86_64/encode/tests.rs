@@ -1,5 +1,5 @@
-//! Every encoding, over all registers and all kinds of immediates and displacements, decoded back by a foreign
-//! disassembler to what was meant.
+//! Every encoding, over all registers and all kinds of immediates and displacements, is decoded by an independent
+//! disassembler to the intended instruction.
 
 mod foreign;
 mod llvm;
@@ -54,7 +54,7 @@ fn pairs() -> impl Iterator<Item = (Gpr, Gpr)> {
     all().flat_map(|a| all().map(move |b| (a, b)))
 }
 
-/// Places in memory with every base, index, scale and kind of displacement.
+/// Memory operands with every base, index, scale and kind of displacement.
 fn places() -> impl Iterator<Item = Mem> {
     let plain = all().flat_map(|base| IMMEDIATES.map(move |disp| Mem::at(base, disp)));
     let scales = [Scale::X1, Scale::X2, Scale::X4, Scale::X8];
@@ -168,14 +168,14 @@ fn arithmetic_with_constants() {
 }
 
 #[test]
-fn tests_with_constants_see_the_bits_that_were_meant() {
+fn tests_with_constants_test_the_intended_bits() {
     for a in all() {
         for imm in IMMEDIATES {
             for width in WIDTHS {
                 let insn = decode(test_ri(width, a, imm));
                 assert_eq!(insn.mnemonic(), Mnemonic::Test);
                 assert_eq!(insn.op0_register().full_register(), named(Size::B8, a));
-                // The mask as the instruction applies it, and as it was meant.
+                // The mask as the instruction applies it, and as intended.
                 let applied = match insn.op0_register().size() {
                     1 => u64::from(insn.immediate8()),
                     4 => u64::from(insn.immediate32()),

@@ -1,4 +1,4 @@
-//! The immediates of logical instructions, compared with all there are.
+//! Compares the immediates of logical instructions with a full enumeration.
 
 use std::collections::HashMap;
 
@@ -35,13 +35,13 @@ fn fields(width: Width, value: u64) -> Option<u32> {
 }
 
 #[test]
-fn every_bitmask_is_expressed_and_nothing_else() {
+fn exactly_the_bitmasks_are_encodable() {
     for (width, count) in [(Width::W64, 5334), (Width::W32, 1302)] {
         let all = all(width);
         assert_eq!(all.len(), count);
         for (&value, &expected) in &all {
             assert_eq!(fields(width, value), Some(expected), "{value:#x}");
-            // Its neighbours, and what one flipped bit makes of it.
+            // Its neighbours, and the values with one bit flipped.
             let near = (0..width.bits()).map(|bit| value ^ 1 << bit);
             for other in near.chain([value.wrapping_add(1), value.wrapping_sub(1)]) {
                 let other = if width == Width::W32 { other & 0xffff_ffff } else { other };
@@ -54,21 +54,21 @@ fn every_bitmask_is_expressed_and_nothing_else() {
 }
 
 #[test]
-fn all_values_of_sixteen_bits_are_judged_right() {
+fn all_16_bit_values_are_judged_correctly() {
     let (wide, narrow) = (all(Width::W64), all(Width::W32));
     for low in 0..=0xffffu64 {
         for value in [low, low * 0x1_0001, low * 0x1_0000_0001, low * 0x1_0001_0001_0001, !low, low << 24] {
             assert_eq!(fields(Width::W64, value), wide.get(&value).copied(), "{value:#x}");
             let half = value & 0xffff_ffff;
             assert_eq!(fields(Width::W32, half), narrow.get(&half).copied(), "{half:#x}");
-            // The upper half does not count.
+            // The upper half is ignored.
             assert_eq!(fields(Width::W32, value), fields(Width::W32, half), "{value:#x}");
         }
     }
 }
 
 #[test]
-fn the_bitmask_in_an_instruction_is_the_one_that_was_meant() {
+fn an_instruction_has_the_intended_bitmask() {
     for width in [Width::W32, Width::W64] {
         for value in all(width).into_keys() {
             let mask = Bitmask::new(width, value).expect("it is one");

@@ -1,4 +1,4 @@
-//! Words, and in assembly what each is meant to be.
+//! Words with their intended assembly text.
 
 mod control;
 mod data;
@@ -28,7 +28,7 @@ pub(super) const CONDITIONS: [(Cc, &str); 14] = [
 const SHIFTS: [(ShiftKind, &str); 4] =
     [(ShiftKind::Lsl, "lsl"), (ShiftKind::Lsr, "lsr"), (ShiftKind::Asr, "asr"), (ShiftKind::Ror, "ror")];
 
-/// Numbers that are the same in every run (SplitMix64).
+/// A generator with the same numbers in every run (SplitMix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -74,13 +74,13 @@ fn register(number: u64) -> Gpr {
     Gpr::numbered(number as u8)
 }
 
-/// The register's name where 31 is the zero register.
+/// The register's name in operands where 31 is the zero register.
 fn z(width: Width, reg: Gpr) -> String {
     let letter = if width == Width::W64 { 'x' } else { 'w' };
     if reg == Gpr::ZR { format!("{letter}zr") } else { format!("{letter}{}", reg.number()) }
 }
 
-/// The register's name where 31 is the stack pointer.
+/// The register's name in operands where 31 is the stack pointer.
 fn s(width: Width, reg: Gpr) -> String {
     match (width, reg) {
         (Width::W32, Gpr::SP) => "wsp".into(),
@@ -103,11 +103,11 @@ impl Cases {
         self.list.push((word, meant));
     }
 
-    /// Every register in every place, the others different from it; then registers at random.
+    /// Every register in every operand with different other operands; then random registers.
     fn registers(&mut self) -> Vec<[Gpr; 4]> {
         let systematic = (0..32).map(|i| [i, i * 7 + 3, i * 11 + 5, i * 13 + 9].map(|n| register(n % 32)));
         let mut all: Vec<_> = systematic.collect();
-        // All the same, which aliases like to treat differently; number 31 alone, too.
+        // All operands equal, which aliases may treat specially, and number 31 alone.
         all.extend([5, 31].map(|n| [register(n); 4]));
         all.extend(
             (0..4).map(|at| std::array::from_fn(|i| register(if i == at { 31 } else { 7 + i as u64 }))),
@@ -116,7 +116,7 @@ impl Cases {
         all
     }
 
-    /// The edges, and three numbers from `0` to `limit - 1` at random.
+    /// The edge values, and three random numbers from `0` to `limit - 1`.
     fn numbers(&mut self, edges: &[u64], limit: u64) -> Vec<u64> {
         let random = (0..3).map(|_| self.random.below(limit));
         edges.iter().copied().chain(random).collect()
@@ -128,7 +128,7 @@ impl Cases {
         self.numbers(&[0, 1, bits / 2, bits - 1], bits).into_iter().map(|count| count as u8).collect()
     }
 
-    /// Fields of a register: where they begin, and how long they are.
+    /// Bit fields of a register: their first bit and width.
     fn bit_fields(&mut self, width: Width) -> Vec<(u8, u8)> {
         let bits = width.bits() as u8;
         let mut all =
@@ -140,7 +140,7 @@ impl Cases {
         all
     }
 
-    /// Distances of so many bits, in bytes.
+    /// Distances of `bits` bits, in bytes.
     fn distances(&mut self, bits: u32, unit: i64) -> Vec<i64> {
         let limit = 1i64 << (bits - 1);
         let random = (0..4).map(|_| self.random.below(2 * limit as u64) as i64 - limit);

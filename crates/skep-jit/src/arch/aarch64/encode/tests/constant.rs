@@ -1,11 +1,11 @@
-//! Constants: what their instructions compute, and that no fewer would do.
+//! Constants: their instructions compute the value, and fewer cannot.
 
 use std::collections::HashSet;
 
 use super::cases::Random;
 use super::*;
 
-/// What the instructions leave in the register, by the manual's definition of each.
+/// The register's value after the instructions, by the manual's definitions.
 fn computed(words: &[Word]) -> u64 {
     let mut register = 0xdead_beef_dead_beef_u64;
     for word in words {
@@ -46,7 +46,7 @@ fn lanes(value: u64) -> [u64; 4] {
     std::array::from_fn(|at| value >> (16 * at) & 0xffff)
 }
 
-/// Everything that one instruction sets a register to.
+/// All values that one instruction can load.
 fn singles() -> HashSet<u64> {
     let mut all = HashSet::new();
     for imm in 0..=0xffffu64 {
@@ -66,8 +66,8 @@ fn singles() -> HashSet<u64> {
     all
 }
 
-/// For every choice of lanes, what the values of one instruction have in the others: whether a value is made of one
-/// instruction and a `movk` for each chosen lane is whether it is among these in the lanes that are left.
+/// For every set of lanes: the values of one instruction, restricted to the other lanes. A value needs one
+/// instruction and a `movk` for each lane of the set exactly if its other lanes are among these.
 struct Reachable {
     by_kept: Vec<HashSet<u64>>,
 }
@@ -84,7 +84,7 @@ impl Reachable {
         (0..4).filter(|at| kept >> at & 1 == 1).map(|at| 0xffff << (16 * at)).sum()
     }
 
-    /// The fewest instructions: one, and a `movk` for every lane that is not kept.
+    /// The minimum number of instructions: one, and a `movk` for every lane that it does not set.
     fn fewest(&self, value: u64) -> usize {
         (1..16usize)
             .filter(|&kept| self.by_kept[kept].contains(&(value & Self::bits(kept))))
@@ -94,7 +94,8 @@ impl Reachable {
     }
 }
 
-/// Values of many kinds: all shapes of lanes, bitmasks and their neighbours, edges, and anything.
+/// Values of many kinds: all combinations of special lanes, bitmasks and their neighbours, edge values, and random
+/// ones.
 fn samples() -> Vec<u64> {
     let mut random = Random::new(7);
     let mut all = Vec::new();
@@ -125,7 +126,7 @@ fn samples() -> Vec<u64> {
 }
 
 #[test]
-fn constants_are_what_their_instructions_compute() {
+fn constants_equal_their_instructions_results() {
     for value in samples() {
         let made = constant(Gpr::X3, value);
         assert_eq!(computed(made.as_slice()), value, "{value:#x}: {made:x?}");
@@ -145,7 +146,7 @@ fn no_fewer_instructions_make_a_constant() {
 }
 
 #[test]
-fn values_without_an_upper_half_take_instructions_of_32_bits() {
+fn values_without_an_upper_half_use_32_bit_instructions() {
     for value in samples().into_iter().map(|value| value & 0xffff_ffff) {
         let made = constant(Gpr::X3, value);
         assert!(made.as_slice().iter().all(|word| word.0 >> 31 == 0), "{value:#x}");

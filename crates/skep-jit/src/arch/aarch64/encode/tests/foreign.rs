@@ -1,8 +1,9 @@
-//! A foreign disassembler's reading, as assembly without aliases; and any assembly in that form.
+//! The output of an independent disassembler as assembly without aliases, and the conversion of any assembly to that
+//! form.
 //!
-//! Much of what is written has two names, such as `lsl x0, x1, #3` for `ubfm x0, x1, #61, #60`. Both sides of a
-//! comparison are brought to the second form here and nowhere else. That the two names mean the same is LLVM's to
-//! judge, which assembles the first.
+//! Many instructions have two names, such as `lsl x0, x1, #3` for `ubfm x0, x1, #61, #60`. This module converts both
+//! sides of a comparison to the second form. LLVM, which assembles the first form, checks that both names mean the
+//! same.
 
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand, ShiftStyle, SizeCode};
@@ -10,7 +11,7 @@ use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand, ShiftSt
 use super::Word;
 use super::cases::CONDITIONS;
 
-/// The word in assembly, as the disassembler understands it.
+/// The word as the disassembler's assembly text.
 pub(in crate::arch::aarch64) fn read(word: Word) -> String {
     let bytes = word.0.to_le_bytes();
     let insn = InstDecoder::default().decode(&mut U8Reader::new(&bytes));
@@ -21,7 +22,7 @@ pub(in crate::arch::aarch64) fn read(word: Word) -> String {
     if hidden { name } else { format!("{name} {}", operands.join(", ")).trim_end().into() }
 }
 
-/// The name, and whether it says all.
+/// The name, and whether it has no operands.
 fn read_name(insn: &Instruction) -> (String, bool) {
     let ordered = |name: &str, order: u8| format!("{name}{}", ["", "?", "?", "al"][usize::from(order)]);
     let name = match insn.opcode {
@@ -51,7 +52,7 @@ fn read_name(insn: &Instruction) -> (String, bool) {
 
 fn read_operand(insn: &Instruction, operand: &Operand) -> String {
     let base = |number: u16| Operand::RegisterOrSP(SizeCode::X, number);
-    // Additions of extended registers are those that may have the stack pointer.
+    // Only additions of extended registers may use the stack pointer.
     let extends = matches!(insn.operands[0], Operand::RegisterOrSP(..));
     let moves = matches!(insn.opcode, Opcode::MOVZ | Opcode::MOVN | Opcode::MOVK);
     match *operand {
@@ -88,7 +89,7 @@ pub(in crate::arch::aarch64) fn canonical(text: &str) -> String {
     let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
     let ops: Vec<&str> = rest.split(", ").collect();
     let first = ops[0];
-    // What the width of the first operand makes of the others.
+    // Properties of the other operands that follow from the first one's width.
     let wide = first.starts_with('x');
     let (width, zero) = if wide { (64, "xzr") } else { (32, "wzr") };
     let number = |at: usize| ops[at].trim_start_matches('#').parse::<u32>().expect("a number");
@@ -125,7 +126,7 @@ pub(in crate::arch::aarch64) fn canonical(text: &str) -> String {
         }
         "ret" => "ret x30".into(),
         _ => match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
-            // Offsets and shifts that are not written are zero.
+            // Omitted offsets and shifts are zero.
             Some((_, place)) if !place.contains(',') => format!("{}, #0]", &text[..text.len() - 1]),
             Some((_, place)) if place.ends_with("xtw") => format!("{} #0]", &text[..text.len() - 1]),
             Some((_, place)) if !place.contains('#') => format!("{}, lsl #0]", &text[..text.len() - 1]),

@@ -1,11 +1,11 @@
-//! What a foreign disassembler reads in an instruction.
+//! Instructions as an independent disassembler reads them.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemorySize, Mnemonic, OpKind, Register};
 use skep_isa::{Size, Width};
 
 use super::*;
 
-/// The register as part of an instruction of that size.
+/// The register's name at that operand size.
 pub(super) fn named(size: Size, reg: Gpr) -> Register {
     use Register::*;
     const NAMES: [[Register; 4]; 16] = [
@@ -36,7 +36,7 @@ pub(super) fn full(width: Width) -> Size {
     }
 }
 
-/// An operand, as meant and as decoded.
+/// An operand, intended or decoded.
 #[derive(Debug, PartialEq)]
 pub(super) enum Op {
     Reg(Register),
@@ -54,7 +54,7 @@ pub(super) fn m(size: Size, mem: Mem) -> Op {
     Op::Mem(named(Size::B8, mem.base), index, mem.disp.into(), size.bytes())
 }
 
-/// The one instruction that these bytes are.
+/// The single instruction that these bytes encode.
 pub(super) fn decode(bytes: Bytes) -> Instruction {
     let all = bytes.padded();
     let code = &all[..bytes.len()];
@@ -97,7 +97,7 @@ pub(super) fn expect(bytes: Bytes, mnemonic: Mnemonic, expected: &[Op]) {
     assert_eq!((insn.mnemonic(), &operands(&insn)[..]), (mnemonic, expected), "{insn}");
 }
 
-/// As [`expect`], for instructions that must be atomic.
+/// As [`expect`], for instructions that must have a lock prefix.
 #[track_caller]
 pub(super) fn expect_locked(bytes: Bytes, mnemonic: Mnemonic, expected: &[Op]) {
     expect(bytes, mnemonic, expected);

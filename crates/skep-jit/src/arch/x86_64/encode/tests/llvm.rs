@@ -1,5 +1,5 @@
-//! A sample of what the other tests encode, as LLVM reads it: same lengths, same text as from the disassembler that
-//! judges the rest.
+//! LLVM reads a sample of the other tests' encodings: with the same lengths and text as the disassembler that checks
+//! all of them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use iced_x86::{FormatMnemonicOptions, Formatter, IntelFormatter, MemorySizeOptio
 use super::*;
 use crate::arch::llvm;
 
-/// Instructions as the tests of one thread encode them.
+/// Instructions that the tests of one thread encode.
 #[derive(Default)]
 struct Sample {
     seen: HashMap<Code, u64>,
@@ -18,7 +18,7 @@ struct Sample {
 }
 
 thread_local! {
-    /// Empty unless a sample is wanted.
+    /// Empty unless a sample is requested.
     static SAMPLE: RefCell<Option<Sample>> = const { RefCell::new(None) };
 }
 
@@ -35,7 +35,7 @@ pub(super) fn record(insn: &Instruction, code: &[u8]) {
     });
 }
 
-/// What the disassembler reads, in LLVM's style.
+/// The disassembler's text, in LLVM's style.
 fn text(insn: &Instruction) -> String {
     let mut formatter = IntelFormatter::new();
     let options = formatter.options_mut();
@@ -47,7 +47,7 @@ fn text(insn: &Instruction) -> String {
     options.set_use_pseudo_ops(false);
     let mut text = String::new();
     if insn.op0_kind() == OpKind::NearBranch64 {
-        // LLVM knows no address.
+        // LLVM does not know the address.
         formatter.format_mnemonic_options(insn, &mut text, FormatMnemonicOptions::NO_PREFIXES);
         return format!("{text} {}", insn.near_branch_target().wrapping_sub(insn.next_ip()) as i64);
     }
@@ -55,11 +55,11 @@ fn text(insn: &Instruction) -> String {
     text
 }
 
-/// Text as both agree on it.
+/// Text in a common form.
 fn normal(text: &str, insn: &Instruction) -> String {
     // Two names for one instruction.
     let text = text.replace("movabs ", "mov ").replace("xchg ax, ax", "nop");
-    // Immediates are signed or unsigned, and one is left out in shifts.
+    // Immediates are signed or unsigned, and a shift count of one is omitted.
     let Some((rest, last)) = text.rsplit_once(", ") else { return text };
     let Ok(value) = last.parse::<i128>() else { return text };
     let size = match insn.op0_register() {
@@ -72,13 +72,13 @@ fn normal(text: &str, insn: &Instruction) -> String {
 }
 
 #[test]
-fn llvm_reads_the_same_instructions() {
+fn llvm_reads_the_same_instructions_in_a_sample() {
     SAMPLE.set(Some(Sample::default()));
     moves_between_registers();
     moves_of_constants_are_the_shortest();
     arithmetic_between_registers();
     arithmetic_with_constants();
-    tests_with_constants_see_the_bits_that_were_meant();
+    tests_with_constants_test_the_intended_bits();
     arithmetic_with_one_operand();
     shifts_and_rotates();
     three_operand_shifts_rotates_and_multiplications();
@@ -92,7 +92,7 @@ fn llvm_reads_the_same_instructions() {
     padding_is_one_instruction_of_its_length();
     let Sample { kept, seen, .. } = SAMPLE.take().expect("set above");
     assert!(seen.len() > 150 && kept.len() > 5000, "{} of {} kinds", kept.len(), seen.len());
-    // A trap after each: an instruction of another length would take it in, or leave something before it.
+    // A trap after each: an instruction of another length would include it, or leave bytes before it.
     let hex = |code: &[u8]| code.iter().map(|byte| format!("{byte:#04x} ")).collect::<String>() + "0xcc\n";
     let input = kept.iter().map(|(_, code)| hex(code)).collect();
     let flags = ["-disassemble", "-triple=x86_64", "-output-asm-variant=1"];

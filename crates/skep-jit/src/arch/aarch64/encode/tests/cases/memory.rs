@@ -26,7 +26,7 @@ impl Cases {
         for [t, n, m, _] in self.registers() {
             for size in Size::ALL {
                 for (mem, text, unscaled) in self.places(size, n, m) {
-                    // The unscaled forms have names of their own: ldur, sturb.
+                    // The unscaled forms have other names: ldur, sturb.
                     let named = |name: &str| {
                         if unscaled { format!("{}u{}", &name[..2], &name[2..]) } else { name.into() }
                     };
@@ -42,7 +42,7 @@ impl Cases {
         }
     }
 
-    /// Places in memory, and whether they take the unscaled form.
+    /// Memory operands, and whether they use the unscaled form.
     fn places(&mut self, size: Size, n: Gpr, m: Gpr) -> Vec<(Mem, String, bool)> {
         let bytes = size.bytes() as i32;
         let base = base(n);

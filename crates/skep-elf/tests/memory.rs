@@ -1,4 +1,4 @@
-//! A file's claims cost nothing: what loading takes is bounded by a multiple of the file's size.
+//! Loading allocates at most a multiple of the file's size, whatever sizes the file claims.
 
 mod support;
 
@@ -10,16 +10,16 @@ use skep_elf::Object;
 use support::btf::{Types, lines};
 use support::*;
 
-/// The promise: bytes allocated at once for each byte of the file. Real objects stay below 20; the worst that
-/// a file can ask for is a name and a line of 512 bytes for each record of 16.
+/// The promised bound: bytes allocated at a time for each byte of the file. Real objects stay below 20; the worst
+/// case is a name and a line of 512 bytes for each record of 16.
 const FACTOR: usize = 100;
-/// What is taken regardless of the file's size.
+/// Bytes allocated regardless of the file's size.
 const BASE: usize = 64 * 1024;
 
 thread_local! {
-    /// Bytes allocated by this thread, and the most there were.
+    /// Bytes that this thread has allocated now, and their maximum.
     static LIVE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
-    /// Bytes that this thread ever allocated.
+    /// Total bytes that this thread has allocated.
     static EVER: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Loads the object and one program of it; says how many programs there were. `None` where it is refused.
+/// Loads the object and one program of it; returns the number of programs, or `None` if it is refused.
 #[track_caller]
 fn load_bounded(bytes: &[u8]) -> Option<usize> {
     let before = LIVE.with(|cell| {
@@ -72,7 +72,7 @@ fn load_bounded(bytes: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn real_objects_take_little() {
+fn real_objects_need_little_memory() {
     let bytes = include_bytes!("../../../examples/firewall.bpf.o");
     assert_eq!(load_bounded(bytes), Some(1));
     let peak = LIVE.with(|cell| cell.get().1);
@@ -80,7 +80,7 @@ fn real_objects_take_little() {
 }
 
 #[test]
-fn objects_for_a_kernel_take_little() {
+fn objects_for_a_kernel_need_little_memory() {
     for bytes in [&include_bytes!("objects/core.bpf.o")[..], include_bytes!("objects/kernel.bpf.o")] {
         assert!(load_bounded(bytes).is_some());
     }
@@ -114,7 +114,7 @@ fn many_functions_may_have_one_large_prototype() {
 }
 
 #[test]
-fn a_section_of_zeroes_costs_nothing_however_large_it_says_it_is() {
+fn a_section_of_zeroes_costs_nothing_at_any_size() {
     let mut file = ObjectFile::with_program();
     let zeroes = file.zeroes(".bss", u32::MAX.into());
     file.variable("large", zeroes, 0, u32::MAX.into());
@@ -125,7 +125,7 @@ fn a_section_of_zeroes_costs_nothing_however_large_it_says_it_is() {
 }
 
 #[test]
-fn sections_cannot_share_bytes_to_be_copied_often() {
+fn sections_cannot_share_bytes() {
     let mut file = ObjectFile::with_program();
     for _ in 0..500 {
         file.data(".data.x", &[0; 64]);
@@ -147,7 +147,7 @@ fn many_symbols_may_share_one_long_name() {
         let code = file.code("xdp", &RETURN_0.repeat(1000));
         let name = file.string(&"n".repeat(length));
         for index in 0..1000 {
-            // No two programs may have the same name, but names may be the ends of one.
+            // No two programs may have the same name, but names may be suffixes of one string.
             file.symbol_named_at(name + index, 0x12, 1, u64::from(index) * 16, 16);
         }
         let data = file.data(".data", &[0; 16]);
@@ -160,7 +160,7 @@ fn many_symbols_may_share_one_long_name() {
 }
 
 #[test]
-fn functions_cannot_overlap_to_be_linked_often() {
+fn functions_cannot_overlap() {
     let mut file = ObjectFile::new();
     let code = file.code("xdp", &RETURN_0.repeat(1000));
     for index in 0..1000 {
@@ -198,7 +198,7 @@ fn tables_that_claim_more_than_they_have_cost_nothing() {
 }
 
 #[test]
-fn linking_each_of_many_programs_takes_no_memory_for_the_others() {
+fn linking_one_program_allocates_nothing_for_the_others() {
     let taken = |count: u64| {
         let mut file = ObjectFile::new();
         let section = file.code("xdp", &RETURN_0.repeat(count as usize));

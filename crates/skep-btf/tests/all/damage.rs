@@ -1,4 +1,4 @@
-//! Bytes that nobody vouches for: any question about them is answered or refused, and none takes long.
+//! Untrusted bytes: every query on them is answered or refused, in bounded time.
 
 use crate::oracle;
 use crate::support::Types;
@@ -73,7 +73,7 @@ fn several_bytes_may_be_wrong_together() {
         .unwrap();
 }
 
-/// Words behind a type of that kind with at most one element.
+/// The number of words after the header of a type of that kind with at most one element.
 fn tail(kind: u32) -> usize {
     match kind {
         1 | 14 | 17 => 1,
@@ -83,7 +83,7 @@ fn tail(kind: u32) -> usize {
     }
 }
 
-/// The same cases each time.
+/// A generator with the same cases in every run.
 fn runner(cases: u32) -> TestRunner {
     // Under Miri a case takes a thousand times as long.
     let cases = if cfg!(miri) { cases / 100 } else { cases };

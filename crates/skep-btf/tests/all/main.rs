@@ -1,4 +1,4 @@
-//! One program of all tests here that need no process of their own: it is linked once.
+//! One binary for all tests that need no process of their own, so that it is linked once.
 
 #[path = "../oracle/ask.rs"]
 mod oracle;

@@ -1,5 +1,5 @@
-//! The types of a whole system, and what everybody knows of them: the committed part of a Linux kernel's, and the
-//! running system's as well where it shows them.
+//! Well-known types of a whole system: of the committed part of a Linux kernel's BTF, and of the running system's if
+//! it is readable.
 
 use std::path::Path;
 use std::time::Instant;
@@ -29,7 +29,7 @@ fn a_systems_types_are_found_by_name() {
 }
 
 #[test]
-fn every_type_of_a_system_has_a_name_and_every_member_a_place() {
+fn every_type_of_a_system_has_a_name_and_members_offsets() {
     for bytes in systems() {
         every_member_is_found(&Btf::parse(bytes).unwrap());
     }

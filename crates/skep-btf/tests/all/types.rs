@@ -1,4 +1,4 @@
-//! Types made by hand: what is found in them, by number, by name, and by place.
+//! Types made by hand: look-ups by id, by name, and by offset.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn types_are_found_by_name_and_kind() {
 }
 
 #[test]
-fn functions_tell_their_parameters_and_their_remarks() {
+fn functions_have_their_parameters_and_tags() {
     let mut types = Types::new();
     let int = types.signed("int", 4);
     let pointer = types.pointer(int);
@@ -106,7 +106,7 @@ fn a_file_continues_another() {
     assert!(base.ty(own).is_err());
 }
 
-/// A structure with something of everything.
+/// A structure with a member of every kind.
 fn everything() -> (Btf, Numbers) {
     let mut types = Types::new();
     let byte = types.int("char", 1);
@@ -116,7 +116,7 @@ fn everything() -> (Btf, Numbers) {
     let leaf = types.composite(4, "leaf", 16, &[("color", int, 0), ("left", 0, 8)]);
     let rcu = types.tag("rcu", leaf);
     let pointer = types.pointer(rcu);
-    // The real one, with the pointer that needs the structure to exist.
+    // The real structure, with the pointer that refers to the structure itself.
     let node = types.composite(4, "node", 16, &[("color", int, 0), ("left", pointer, 8)]);
     let nodes = types.array(node, 3);
     let either = types.composite(5, "", 8, &[("word", int, 0), ("link", pointer, 0), ("all", long, 0)]);
@@ -154,7 +154,7 @@ struct Numbers {
 }
 
 #[test]
-fn a_walk_finds_what_lies_at_a_place() {
+fn a_walk_finds_the_member_at_an_offset() {
     let (btf, n) = everything();
     let found = |offset, size| btf.walk(n.root, offset, size).unwrap();
     let is = |offset, size, what: What<'_>, place: &str| {
@@ -209,7 +209,7 @@ fn a_walk_that_finds_nothing_names_the_member() {
 }
 
 #[test]
-fn a_structure_contains_those_that_start_in_it() {
+fn a_structure_contains_structures_at_its_start() {
     let (btf, n) = everything();
     let contains = |offset, id| btf.contains(n.root, offset, id).unwrap();
     assert!(contains(0, n.root) && contains(96, n.node) && contains(24, n.node));
@@ -218,7 +218,7 @@ fn a_structure_contains_those_that_start_in_it() {
 }
 
 #[test]
-fn unions_of_unions_cannot_make_a_walk_long() {
+fn nested_unions_cannot_make_a_walk_long() {
     let mut types = Types::new();
     let int = types.int("int", 4);
     let mut inner = types.composite(4, "s", 8, &[("x", int, 0)]);
@@ -231,7 +231,7 @@ fn unions_of_unions_cannot_make_a_walk_long() {
     let error = btf.walk(inner, 4, 4).unwrap_err();
     assert!(matches!(error, Error::Walk { fault: Fault::TooLarge, .. }), "{error}");
     assert!(started.elapsed().as_secs() < 20);
-    // Structures of themselves have no size that a compiler would give, but a file may say so.
+    // No compiler emits a structure that contains itself, but a file may.
     let mut types = Types::new();
     let own = types.composite(4, "s", 8, &[("again", 1, 0)]);
     assert!(parse(&types).walk(own, 0, 4).is_err());

@@ -1,13 +1,12 @@
-//! The promise about types that nobody vouches for: they are refused, or every question about them is answered
-//! or refused, without a panic.
+//! The promise for untrusted types: they are refused, or every query on them is answered or refused, without a panic.
 
 use skep_btf::{Btf, Ext};
 
-/// Reads `bytes` as types and asks everything. Says whether they were types at all.
+/// Reads `bytes` as types and runs every query. Returns whether they were valid types.
 ///
 /// # Panics
 ///
-/// Where the promise is broken.
+/// If the promise is broken.
 #[allow(unreachable_pub)] // the fuzzer and the tests include this file, each its own way
 pub fn check(bytes: &[u8]) -> bool {
     let btf = match Btf::parse(bytes) {
@@ -17,7 +16,7 @@ pub fn check(bytes: &[u8]) -> bool {
             return false;
         }
     };
-    // A few are enough: one of many may be slow, and each may be large.
+    // A few suffice: there may be many, and each may be large.
     for ty in btf.own_types().take(100) {
         let id = ty.id;
         assert_eq!(btf.ty(id).map(|ty| ty.id), Ok(id));

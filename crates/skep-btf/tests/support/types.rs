@@ -1,12 +1,12 @@
 //! Makes `.BTF` sections by hand.
 
-/// Types in the making. Methods return the number of the type they add.
+/// A BTF section under construction. Methods return the id of the type that they add.
 #[derive(Default)]
 pub struct Types {
     types: Vec<u8>,
     strings: Vec<u8>,
     count: u32,
-    /// Where the strings start that are counted from a base.
+    /// The offset of the first string, after those of the base.
     first_string: u32,
 }
 
@@ -15,7 +15,7 @@ impl Types {
         Self { strings: vec![0], ..Self::default() }
     }
 
-    /// Types that continue those of `base`, which has that many bytes of strings.
+    /// Types that extend those of `base`, which has that many bytes of strings.
     pub fn after(base: &Self) -> Self {
         Self { count: base.count, first_string: base.strings.len() as u32, ..Self::default() }
     }
@@ -44,12 +44,12 @@ impl Types {
         self.add("", 10, 0, of, &[])
     }
 
-    /// A tag on what a pointer points to.
+    /// A type tag of a pointer's target.
     pub fn tag(&mut self, name: &str, of: u32) -> u32 {
         self.add(name, 18, 0, of, &[])
     }
 
-    /// Members lie one after the other, 8 bytes each.
+    /// A structure with members one after the other, 8 bytes each.
     pub fn structure(&mut self, name: &str, members: &[(&str, u32)]) -> u32 {
         let mut tail = Vec::new();
         for (index, (name, ty)) in members.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Types {
         self.add(name, 15, variables.len() as u32, 0, &tail)
     }
 
-    /// A type with every field of it. The highest bit of `count` is the flag.
+    /// A type with all its fields given. The highest bit of `count` is the flag.
     pub fn add(&mut self, name: &str, kind: u32, count: u32, word: u32, tail: &[u32]) -> u32 {
         let name = self.string(name);
         for word in [name, kind << 24 | count, word].iter().chain(tail) {

@@ -1,4 +1,4 @@
-//! CO-RE: what a program becomes for a target whose structures are not those it was compiled with.
+//! CO-RE: programs relocated for a target whose structures differ from those at compile time.
 
 use crate::support::btf::Types;
 use skep_abi::{RAW, UNRELOCATED};
@@ -8,7 +8,7 @@ use skep_isa::{AluOp, CallTarget, Imm64, Insn, Operand, Size};
 
 const CORE: &[u8] = include_bytes!("../objects/core.bpf.o");
 
-/// The target's structures: other places, other sizes, other flavours.
+/// The target's structures, with other offsets, sizes and flavours.
 fn target() -> Btf {
     let mut types = Types::new();
     let char = types.int("char", 1);
@@ -41,7 +41,7 @@ fn target() -> Btf {
     types.enumeration("color", &[("RED___new", 10), ("GREEN", 20)]);
     let large = types.string("LARGE");
     types.add("wide", 19, 1, 8, &[large, 5, 7]);
-    // A typedef of the same name is not of the same kind, and must not be taken.
+    // A typedef of the same name has another kind and must not match.
     types.typedef("nowhere", int);
     Btf::parse(types.build()).unwrap()
 }
@@ -65,7 +65,7 @@ fn accesses(program: &str) -> Vec<(Size, i16)> {
     linked(program).iter().filter_map(access).collect()
 }
 
-/// What a program without branches returns that computes with constants alone.
+/// The result of a program without branches that computes with constants only.
 fn computed(insns: &[Insn]) -> u64 {
     let mut registers = [0u64; 11];
     for insn in insns {
@@ -104,7 +104,7 @@ fn without_a_target_programs_stay_as_they_were_compiled() {
 }
 
 #[test]
-fn loads_and_stores_move_to_the_targets_fields_and_take_their_sizes() {
+fn loads_and_stores_get_the_target_s_offsets_and_sizes() {
     assert_eq!(accesses("loads"), [(Size::B8, 184), (Size::B8, 136), (Size::B8, 184)]);
     assert_eq!(accesses("stores"), [(Size::B8, 136), (Size::B4, 176)]);
     assert_eq!(accesses("narrowed"), [(Size::B8, 128)]);
@@ -127,20 +127,20 @@ fn bit_fields_are_read_from_the_smallest_integer_that_holds_them() {
 }
 
 #[test]
-fn what_exists_is_1_and_what_does_not_is_0() {
-    // counter; state_then in task; missing; task as the target has it; nowhere; RED; BLUE
+fn existence_checks_give_1_or_0() {
+    // counter; state_then in task; missing; task in the target's form; nowhere; RED; BLUE
     assert_eq!(computed(&linked("exist")), 0b1001010);
     assert_eq!(computed(&linked("sizes")), 12 << 32 | 4);
     assert_eq!(computed(&linked("matches")), 0b100);
 }
 
 #[test]
-fn a_use_of_what_does_not_exist_must_not_be_reached() {
+fn uses_of_missing_fields_must_be_unreachable() {
     let insns = linked("guarded");
     assert!(matches!(insns[1], Insn::Alu { src: Operand::Imm(0), .. }), "{:?}", insns[1]);
     assert_eq!(insns[3], Insn::Call { target: CallTarget::Helper(UNRELOCATED) });
     assert_eq!(insns.len(), 7);
-    // Enumerators that are missing take both slots of their load.
+    // A missing enumerator poisons both slots of its load.
     let empty = Btf::parse(Types::new().build()).unwrap();
     let insns = link("values", Some(&empty)).unwrap();
     assert_eq!(insns[..2], [Insn::Call { target: CallTarget::Helper(UNRELOCATED) }; 2]);
@@ -202,7 +202,7 @@ fn signed_numbers_of_other_sizes_and_other_kinds_cannot_be_read() {
 }
 
 #[test]
-fn an_offset_that_no_instruction_holds_is_refused() {
+fn an_offset_too_large_for_an_instruction_is_refused() {
     let far = tasks(&[&[("balance", 3, 40_000)]]);
     let error = link("negative", Some(&far)).unwrap_err().to_string();
     assert!(error.ends_with("finds an offset that is too large"), "{error}");

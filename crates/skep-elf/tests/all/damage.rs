@@ -1,4 +1,4 @@
-//! Damaged files: cut, overwritten, made up. See `oracle/load.rs` for what must hold of each.
+//! Damaged files: truncated, overwritten, invented. `oracle/load.rs` has the properties that each must keep.
 
 use crate::oracle;
 use proptest::prelude::*;
@@ -108,12 +108,12 @@ fn a_header_followed_by_noise_is_refused() {
         .unwrap();
 }
 
-/// Every place is tried; every third in an emulator, which takes a minute for them all.
+/// Every position, or every third under an emulator, which would take a minute for all.
 fn sample() -> usize {
     if skep_testkit::is_emulated() { 3 } else { 1 }
 }
 
-/// The same cases each time.
+/// A generator with the same cases in every run.
 fn runner(cases: u32) -> TestRunner {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
@@ -132,8 +132,8 @@ fn header_bytes(object: &[u8]) -> Vec<usize> {
     places
 }
 
-/// `.BTF`, `.BTF.ext`, the symbols, and relocations of loaded sections. The many relocations of `.BTF.ext`
-/// and of debugging information are not looked at, so that damage to them would test nothing.
+/// `.BTF`, `.BTF.ext`, the symbols, and relocations of loaded sections. The many relocations of `.BTF.ext` and of
+/// debugging information are never read, so damage to them would test nothing.
 fn table_sections(object: &[u8]) -> Vec<(usize, usize)> {
     let small_relocations = |start: usize, end: usize| end - start < 400 && (end - start).is_multiple_of(16);
     sections(object)
@@ -151,7 +151,7 @@ fn table_sections(object: &[u8]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Where sections are in an undamaged file, by number.
+/// The byte ranges of sections in an undamaged file, by index.
 fn sections(object: &[u8]) -> Vec<(usize, usize)> {
     let headers = u64_at(object, 40) as usize;
     let ranges = object[headers..].chunks_exact(64).map(|header| {

@@ -1,4 +1,4 @@
-//! The objects that the project comes with, against what their sources say.
+//! Compares the project's objects with their sources.
 
 use object::{Object as _, ObjectSection, ObjectSymbol, SymbolKind};
 use skep_abi::{MapKind, ProgramSource};
@@ -31,7 +31,7 @@ fn maps(object: &Object) -> Vec<(&str, MapKind, u32, u32, u32)> {
 }
 
 #[test]
-fn the_firewall_is_what_its_source_says() {
+fn the_firewall_matches_its_source() {
     let object = parse("firewall");
     assert_eq!(programs(&object), [("firewall", "xdp")]);
     assert_eq!(
@@ -72,7 +72,7 @@ fn the_flow_table_calls_its_static_functions() {
 }
 
 #[test]
-fn the_balancer_calls_over_sections() {
+fn the_balancer_calls_across_sections() {
     let object = parse("balancer");
     assert_eq!(programs(&object), [("balancer", "xdp")]);
     let kinds: Vec<_> = maps(&object).into_iter().map(|map| (map.0, map.1)).collect();
@@ -92,7 +92,7 @@ fn the_balancer_calls_over_sections() {
 }
 
 #[test]
-fn the_small_examples_are_what_their_sources_say() {
+fn the_small_examples_match_their_sources() {
     for (name, expected) in [
         ("hello", &[("hello", "xdp")][..]),
         ("raw", &[("sum_bytes", "raw")]),
@@ -120,7 +120,7 @@ fn lines_are_those_of_the_sources() {
         for program in Object::parse(&bytes).unwrap().programs() {
             let program = program.source(None).unwrap();
             assert_eq!(program.lines[0].slot, 0, "{path:?}");
-            // What comes from headers is compared nowhere: they may be others here.
+            // Lines from headers are not compared: this system's headers may differ.
             for line in program.lines.iter().filter(|line| line.line > 0 && line.file.ends_with(file)) {
                 assert_eq!(source.get(line.line as usize - 1), Some(&&*line.text), "{path:?} {}", line.line);
                 compared += 1;
@@ -131,7 +131,7 @@ fn lines_are_those_of_the_sources() {
 }
 
 #[test]
-fn every_program_of_the_project_links_to_exactly_what_it_reaches() {
+fn every_program_contains_exactly_the_functions_it_reaches() {
     for (path, bytes) in every_object() {
         let object = Object::parse(&bytes).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let file = object::File::parse(&*bytes).expect("an independent reader reads it too");
@@ -160,8 +160,8 @@ fn every_program_of_the_project_links_to_exactly_what_it_reaches() {
 
 #[test]
 fn programs_have_the_tags_that_linux_shows_for_them() {
-    // What BPF_OBJ_GET_INFO_BY_FD says on Linux 6.18 of these objects loaded by libbpf 1.1: functions in another
-    // order, or other numbers in their calls, would give others.
+    // The tags that BPF_OBJ_GET_INFO_BY_FD reports on Linux 6.18 for these objects loaded by libbpf 1.1. A different
+    // order of functions or different call offsets would change them.
     for (name, program, tag) in [
         ("firewall", "firewall", "e8edf68aa4a80bb9"),
         ("flows", "account_flows", "ad67c3d78e801bf2"),
@@ -189,7 +189,7 @@ fn every_section_of_variables_is_loaded_byte_for_byte() {
     }
 }
 
-/// Calls go to functions and loads to maps of the object.
+/// Asserts that calls lead to functions and loads name maps of the object.
 fn references_lead_somewhere(object: &Object, source: &ProgramSource) {
     let is_function = |slot: i64| source.functions.iter().any(|function| i64::from(function.start) == slot);
     for (slot, insn) in (1i64..).zip(&source.insns) {

@@ -1,4 +1,4 @@
-//! What objects declare and a kernel defines, and what they say of their own functions and values.
+//! Symbols that objects declare and a kernel defines, and the types of objects' own functions and values.
 
 use crate::support::btf::Types;
 use skep_abi::{
@@ -11,14 +11,14 @@ use skep_isa::{CallTarget, Imm64, Insn};
 const KERNEL: &[u8] = include_bytes!("../objects/kernel.bpf.o");
 const SECTIONS: &[u8] = include_bytes!("../objects/sections.bpf.o");
 
-/// A kernel that has some of what is asked for.
+/// A kernel that has some of the requested symbols.
 fn target() -> Btf {
     let mut types = Types::new();
     let int = types.signed("int", 4);
     let task = types.composite(4, "task", 4, &[("pid", int, 0)]);
     let pointer = types.pointer(task);
     types.function("task_acquire", 1, pointer, &[("task", pointer)]);
-    // Of another type than the object thinks: it is weak there, and so as good as missing.
+    // Its type differs from the object's; as it is weak there, it counts as missing.
     types.function("task_release", 1, 0, &[("task", pointer), ("flags", int)]);
     types.data_section(".data..percpu", &[("first_task", task, 0, 4)]);
     Btf::parse(types.build()).unwrap()
@@ -113,7 +113,7 @@ fn kernel_functions_are_called_by_their_types() {
 }
 
 #[test]
-fn functions_of_who_runs_the_programs_are_found_first_and_need_no_kernel() {
+fn functions_of_the_runtime_come_first_and_need_no_kernel() {
     let own = |name: &str| (name == "task_acquire").then_some(77);
     for target in [None, Some(&target())] {
         let object = Object::parse(KERNEL).unwrap();
@@ -126,7 +126,7 @@ fn functions_of_who_runs_the_programs_are_found_first_and_need_no_kernel() {
 }
 
 #[test]
-fn kernel_variables_are_named_by_their_types_and_addresses_by_their_names() {
+fn kernel_variables_have_type_ids_and_addresses_have_names() {
     let target = target();
     let source = link("variables", Some(&target)).unwrap();
     let task = target.find("first_task", Kind::Var).unwrap();
@@ -148,7 +148,7 @@ fn kernel_variables_are_named_by_their_types_and_addresses_by_their_names() {
 }
 
 #[test]
-fn functions_have_prototypes_with_what_is_said_of_their_parameters() {
+fn functions_have_prototypes_with_tagged_parameters() {
     let source = link("calls", None).unwrap();
     let btf = source.btf.as_ref().unwrap();
     let [calls, described] = &source.functions[..] else { panic!("{:?}", source.functions) };
@@ -202,7 +202,7 @@ fn constants_change_with_the_values_that_a_host_gives_them() {
 }
 
 #[test]
-fn sections_that_cannot_be_loaded_keep_no_program_from_it() {
+fn unloadable_sections_do_not_prevent_loading_others() {
     let object = Object::parse(SECTIONS).unwrap();
     let linked: Vec<_> = object
         .programs()

@@ -1,5 +1,5 @@
-//! Code that refers to code, maps and data in every way that clang has, by `objects/linkage.bpf.c`.
-//! Numbers are what `llvm-readelf` and `llvm-objdump` say of the object.
+//! References to code, maps and data in every form that clang emits, from `objects/linkage.bpf.c`. The numbers are
+//! from `llvm-readelf` and `llvm-objdump`.
 
 use crate::support::*;
 use skep_abi::{MapFlags, MapKind, ProgramSource, RAW};
@@ -11,12 +11,12 @@ const CLANG_13: &[u8] = include_bytes!("../objects/linkage.clang13.o");
 const EXCEPTIONS: &[u8] = include_bytes!("../../../skep/tests/objects/exceptions/exceptions.bpf.o");
 const PLAIN: &[u8] = include_bytes!("../objects/plain.bpf.o");
 
-/// Functions without what their types say, which `prototypes.rs` is about.
+/// Functions without their prototypes, which `prototypes.rs` tests.
 fn functions(source: &ProgramSource) -> Vec<(&str, u32, bool)> {
     source.functions.iter().map(|function| (&*function.name, function.start, function.global)).collect()
 }
 
-/// Maps without the numbers of their types, which compilers choose.
+/// Maps without their type ids, which compilers choose.
 fn maps(object: &Object) -> Vec<ObjectMap> {
     let mut maps = object.maps().to_vec();
     for map in &mut maps {
@@ -39,7 +39,7 @@ fn exported_functions_of_named_sections_are_the_programs() {
 }
 
 #[test]
-fn a_program_brings_the_functions_it_reaches_each_once() {
+fn a_program_contains_each_function_it_reaches_once() {
     let object = Object::parse(CLANG_19).unwrap();
     let first = object.program("first").unwrap().source(None).unwrap();
     assert_eq!(
@@ -48,7 +48,7 @@ fn a_program_brings_the_functions_it_reaches_each_once() {
             ("first", 0, true),
             ("callback", 27, false),
             ("global_in_text", 32, true),
-            // What global_in_text reaches comes before what its caller refers to later, as in libbpf.
+            // Functions that global_in_text reaches come before those that its caller references later, as in libbpf.
             ("static_in_text", 40, false),
             ("hidden_in_text", 54, false),
             ("static_in_xdp", 60, false),
@@ -60,7 +60,7 @@ fn a_program_brings_the_functions_it_reaches_each_once() {
 }
 
 #[test]
-fn exception_callbacks_come_behind_all_that_their_programs_reach() {
+fn exception_callbacks_come_after_all_reached_functions() {
     let object = Object::parse(EXCEPTIONS).unwrap();
     let names = |program: &str| -> Vec<String> {
         let source = object.program(program).unwrap().link(None, &own_functions()).unwrap();
@@ -72,13 +72,13 @@ fn exception_callbacks_come_behind_all_that_their_programs_reach() {
     assert_eq!(names("drops"), ["drops"]);
 }
 
-/// A host that has `bpf_throw`, by a number that says nothing.
+/// A host with `bpf_throw` under an arbitrary number.
 fn own_functions() -> LinkOptions<'static> {
     LinkOptions { functions: Some(&|name| (name == "bpf_throw").then_some(7)), ..LinkOptions::default() }
 }
 
 #[test]
-fn calls_lead_to_their_functions_over_sections_and_inside_them() {
+fn calls_reach_functions_within_and_across_sections() {
     let object = Object::parse(CLANG_19).unwrap();
     let first = object.program("first").unwrap().source(None).unwrap();
     let calls: Vec<_> = (0i32..)
@@ -179,7 +179,7 @@ fn sections_of_variables_are_arrays_of_one_element() {
 }
 
 #[test]
-fn variables_have_places_types_and_values() {
+fn variables_have_offsets_types_and_values() {
     let mut object = Object::parse(CLANG_19).unwrap();
     let place = |name| {
         let (map, variable) = object.variable(name).unwrap();
@@ -260,7 +260,7 @@ fn a_section_may_be_marked_as_loaded_on_demand() {
 }
 
 #[test]
-fn functions_without_a_size_reach_to_the_next() {
+fn functions_without_a_size_end_at_the_next() {
     let mut file = ObjectFile::new();
     let code = file.code("xdp", &[RETURN_0, RETURN_0].concat());
     file.function("a", code, 0, 0);
@@ -292,7 +292,7 @@ fn a_function_may_call_the_program_itself() {
 }
 
 #[test]
-fn a_pointer_may_stand_just_behind_the_data() {
+fn a_pointer_may_point_just_past_the_data() {
     let mut file = ObjectFile::new();
     let mut load = LOAD_R1;
     load[4] = 8;
@@ -308,7 +308,7 @@ fn a_pointer_may_stand_just_behind_the_data() {
 }
 
 #[test]
-fn licences_compatible_with_the_gpl_are_those_linux_names() {
+fn gpl_compatible_licences_are_linux_s_list() {
     let gpl = |license: &[u8]| {
         let mut file = ObjectFile::with_program();
         file.data("license", license);

@@ -1,4 +1,4 @@
-//! Errors of bad objects: what is wrong, where, and what to do.
+//! Errors of invalid objects: the defect, its place, and the remedy.
 
 mod file;
 mod maps;

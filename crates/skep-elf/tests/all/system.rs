@@ -1,5 +1,5 @@
-//! Programs for a whole system: what CO-RE and kernel symbols become with the committed part of a Linux kernel's types,
-//! and with the running system's as well where it shows them.
+//! Programs for a whole system: CO-RE and kernel symbols with the committed part of a Linux kernel's types, and with
+//! the running system's if they are readable.
 
 use skep_abi::{ExternKind, MISSING_FUNCTION, ProgramSource, RAW, UNRELOCATED};
 use skep_btf::{Btf, Kind};
@@ -77,7 +77,7 @@ fn values_and_symbols_are_found(target: &Btf) {
         let values = loads(&link("values", target));
         assert!(values.contains(&Imm64::Value(33)) && values.contains(&Imm64::Value(0)), "{values:?}");
     }
-    // A running system's types may be without variables.
+    // A running system's types may lack variables.
     let Some(runqueues) = target.find("runqueues", Kind::Var) else { return };
     let symbols = link("symbols", target);
     assert!(loads(&symbols).contains(&Imm64::Variable { id: runqueues.cast_signed(), object: 0 }));

@@ -1,4 +1,4 @@
-//! Types of maps: how C writes them, what they measure, and which sizes each kind of map may have.
+//! Types of maps: their C spelling, their sizes, and the sizes that each kind of map accepts.
 
 use crate::support::btf::{Attribute, Types, object_with_map};
 use skep_abi::{MapDef, MapKind};
@@ -107,7 +107,7 @@ fn sized(kind: MapKind, key: u32, value: u32, entries: u32) -> Result<MapDef, sk
 }
 
 #[test]
-fn every_kind_of_map_has_sizes_it_accepts() {
+fn every_kind_of_map_accepts_valid_sizes() {
     use MapKind::*;
     for &kind in MapKind::ALL {
         let (key, value, entries) = match kind {
@@ -125,7 +125,7 @@ fn every_kind_of_map_has_sizes_it_accepts() {
 }
 
 #[test]
-fn kinds_that_hold_references_have_values_of_4_bytes_unless_they_say_so() {
+fn maps_of_references_have_4_byte_values_by_default() {
     for kind in [MapKind::ProgArray, MapKind::ArrayOfMaps, MapKind::HashOfMaps, MapKind::PerfEventArray] {
         assert_eq!(sized(kind, 4, 0, 1).unwrap().value_size, 4, "{kind}");
         assert!(sized(kind, 4, 8, 1).unwrap_err().to_string().contains("value_size is 8"), "{kind}");
@@ -141,7 +141,7 @@ fn kinds_without_keys_refuse_one() {
 }
 
 #[test]
-fn a_ring_may_say_what_its_records_are() {
+fn a_ring_buffer_may_declare_its_record_type() {
     for (kind, size) in [(MapKind::Ringbuf, 0), (MapKind::PerfEventArray, 4)] {
         let mut types = Types::new();
         let record = types.structure("record", &[("a", 0), ("b", 0)]);
@@ -153,7 +153,7 @@ fn a_ring_may_say_what_its_records_are() {
 }
 
 #[test]
-fn flags_extras_and_sharing_are_handed_on() {
+fn flags_extras_and_pinning_are_passed_on() {
     let attributes = [
         Number("type", 1),
         Number("key_size", 4),

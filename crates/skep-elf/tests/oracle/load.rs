@@ -1,15 +1,15 @@
-//! The promise about bytes that nobody vouches for: loading them ends, without a panic, in an error or in
-//! programs whose every reference leads somewhere.
+//! The promise for untrusted bytes: loading them ends without a panic, in an error or in programs whose references
+//! are all valid.
 
 use skep_abi::{Extern, ExternKind, MAX_SPECIAL, MapKind, ProgramSource, RAW, SpecialField};
 use skep_elf::{EntryTarget, LinkOptions, Object};
 use skep_isa::{CallTarget, Imm64, Insn};
 
-/// Loads `bytes` and everything in them. Says how many programs could be linked.
+/// Loads `bytes` and everything in them. Returns how many programs could be linked.
 ///
 /// # Panics
 ///
-/// Where the promise is broken.
+/// If the promise is broken.
 #[allow(unreachable_pub)] // the fuzzer and the tests include this file, each its own way
 pub fn check(bytes: &[u8]) -> usize {
     let mut object = match Object::parse(bytes) {
@@ -23,9 +23,9 @@ pub fn check(bytes: &[u8]) -> usize {
     if let Err(error) = object.set_config("CONFIG_BPF=y\nCONFIG_HZ=100\n", Some("6.1")) {
         assert!(!error.to_string().is_empty());
     }
-    // A target that is as little to be trusted as the object: its own types.
+    // An equally untrusted target: the object's own types.
     let own = object.btf().cloned();
-    // All programs of a hostile file may share one large function: a few are enough.
+    // All programs of a hostile file may share one large function, so only a few are linked.
     let mut linked = 0;
     for program in object.programs().iter().take(16) {
         if let Err(error) = program.source(None) {

@@ -13,7 +13,7 @@ pub enum Attribute {
     Number(&'static str, u32),
     /// `__type(name, type)`
     Type(&'static str, u32),
-    /// A member of that very type.
+    /// A member of that exact type.
     Member(&'static str, u32),
 }
 
@@ -36,7 +36,7 @@ impl Types {
     }
 }
 
-/// An object with a program and one map `m` of these attributes; `types` may hold what they refer to.
+/// An object with a program and one map `m` with these attributes; `types` contains the types that they refer to.
 pub fn object_with_map(mut types: Types, attributes: &[Attribute]) -> Vec<u8> {
     let map = types.map(attributes);
     let size = attributes.len() as u32 * 8;

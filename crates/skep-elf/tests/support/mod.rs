@@ -1,4 +1,4 @@
-//! Makes BPF objects by hand, so that tests can say things in them that no compiler would.
+//! Makes BPF objects by hand, so that tests can have objects that no compiler emits.
 #![allow(dead_code, unreachable_pub)] // every test file uses its own part
 
 pub mod btf;
@@ -27,7 +27,7 @@ const WRITE: u64 = 1;
 const ALLOC: u64 = 2;
 const EXEC: u64 = 4;
 
-/// An object in the making.
+/// An object under construction.
 #[derive(Default)]
 pub struct ObjectFile {
     sections: Vec<Section>,
@@ -45,11 +45,11 @@ struct Section {
     size: u64,
 }
 
-/// Number of a section, as symbols name it.
+/// The index of a section for symbols.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SectionId(usize);
 
-/// Number of a symbol, as relocations name it.
+/// The index of a symbol for relocations.
 #[derive(Clone, Copy)]
 pub struct SymbolId(usize);
 
@@ -58,7 +58,7 @@ impl ObjectFile {
         Self { strings: vec![0], ..Self::default() }
     }
 
-    /// With one XDP program that returns 0.
+    /// An object with one XDP program that returns 0.
     pub fn with_program() -> Self {
         let mut file = Self::new();
         file.program("program", &RETURN_0);
@@ -118,18 +118,18 @@ impl ObjectFile {
         self.symbol(name, 0x10, 0, 0, 0)
     }
 
-    /// A variable without a section, as compilers made of uninitialised ones by default once.
+    /// A variable without a section, as older compilers emitted for uninitialised ones.
     pub fn common(&mut self, name: &str) -> SymbolId {
         self.symbol(name, 0x11, 0xfff2, 8, 8)
     }
 
-    /// A symbol with every field of its entry.
+    /// A symbol with all fields of its entry given.
     pub fn symbol(&mut self, name: &str, info: u8, section: u16, value: u64, size: u64) -> SymbolId {
         let name_at = self.string(name);
         self.symbol_named_at(name_at, info, section, value, size)
     }
 
-    /// The same with a name that stands at a place of the symbol names.
+    /// The same with a name at an offset of the string table.
     pub fn symbol_named_at(&mut self, name: u32, info: u8, section: u16, value: u64, size: u64) -> SymbolId {
         let mut entry = [0; 24];
         entry[..4].copy_from_slice(&name.to_le_bytes());
@@ -141,7 +141,7 @@ impl ObjectFile {
         SymbolId(self.symbols.len())
     }
 
-    /// Adds a name; says where it stands.
+    /// Adds a name; returns its offset.
     pub fn string(&mut self, string: &str) -> u32 {
         if string.is_empty() {
             return 0;

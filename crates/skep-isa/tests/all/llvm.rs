@@ -1,5 +1,5 @@
-//! LLVM reads our bytes and our text as we do. Needs `llvm-mc-19`; without it the tests say so and pass, or fail
-//! where `SKEP_REQUIRE_ALL=1`.
+//! LLVM reads skep's bytes and text as skep does. Needs `llvm-mc-19`; without it the tests are skipped, or fail with
+//! `SKEP_REQUIRE_ALL=1`.
 
 use skep_isa::{CallTarget, Imm64, Insn, PacketBase, Size, Slot, assemble, decode};
 
@@ -9,7 +9,7 @@ const LLVM_MC: &str = "llvm-mc-19";
 fn llvm_disassembles_every_instruction_to_the_same_text() {
     let programs = instructions(printed_alike);
     let opcodes: std::collections::BTreeSet<_> = programs.iter().map(|(_, slots)| slots[0].opcode).collect();
-    // All 129 but the two sizes that only load-acquire and store-release have.
+    // All 129 except the two sizes that only load-acquire and store-release have.
     assert_eq!(opcodes.len(), 127, "{opcodes:02x?}");
     for (mcpu, needs_sub_registers) in [("generic", false), ("v4", true)] {
         let programs: Vec<_> =
@@ -36,7 +36,7 @@ fn the_assembler_takes_what_llvm_prints_with_sub_registers() {
 
 #[test]
 fn llvm_assembles_our_text_to_the_same_bytes() {
-    // LLVM's assembler takes no `gotol` distance beyond 16 bits, though its disassembler prints them.
+    // LLVM's assembler accepts no `gotol` distance beyond 16 bits, though its disassembler prints them.
     let programs = instructions(|insn| {
         let distance = insn.jump_offset().unwrap_or(0);
         printed_alike(insn) && i16::try_from(distance).is_ok()
@@ -62,12 +62,12 @@ fn printed_alike(insn: &Insn) -> bool {
     ) && !matches!(insn, Insn::LoadImm64 { value, .. } if !matches!(value, Imm64::Value(_)))
 }
 
-/// Whether LLVM only knows the instruction where it has 32-bit registers, which change how it prints others.
+/// Whether LLVM knows the instruction only with 32-bit registers enabled, which change how it prints others.
 fn wants_sub_registers(insn: &Insn) -> bool {
     matches!(insn, Insn::Atomic { size: Size::B4, .. })
 }
 
-/// Instructions with their slots: every opcode with notable fields, as far as they decode and `wanted` wants.
+/// Instructions with their slots: every opcode with notable fields, if they decode and `wanted` accepts them.
 fn instructions(wanted: fn(&Insn) -> bool) -> Vec<(Insn, Vec<Slot>)> {
     let mut all = Vec::new();
     for opcode in 0..=255 {
@@ -110,7 +110,7 @@ fn assert_same_lines(ours: &[String], theirs: &[String], input: &str) {
     assert_eq!(ours.len(), theirs.len(), "one line for each instruction");
 }
 
-/// The lines LLVM answers `input` with; `None` where it is not there and may be absent.
+/// LLVM's output lines for `input`; `None` if LLVM is missing and the test may be skipped.
 fn llvm(flags: &[&str], input: &str) -> Option<Vec<String>> {
     let flags = [&["-triple=bpfel", "-print-imm-hex"], flags].concat();
     let text = skep_testkit::answer("comparison with LLVM", &[LLVM_MC], &flags, input)?;

@@ -1,4 +1,4 @@
-//! What is not a program is refused, with the place and the reason.
+//! Invalid programs are refused with the place and the reason.
 
 use skep_isa::{
     AluOp, AssembleProblem, AtomicOp, ByteOrder, EncodeError, Imm64, Insn, Operand, PacketBase, Reg, Size,
@@ -73,7 +73,7 @@ fn the_decoder_names_slot_field_and_value() {
             slot(0x61, 0, 0, 0, 3),
             "slot 1: the immediate field of opcode 0x61 is 3, but it is reserved and must be 0",
         ),
-        // Fields that select nothing.
+        // Fields with values that select nothing.
         (
             slot(0x3f, 1, 2, 2, 0),
             "slot 1: the offset field of opcode 0x3f is 0x2, but it must be 0 (unsigned) or 1 (signed)",
@@ -298,7 +298,7 @@ fn the_assembler_names_line_column_and_what_it_expected() {
 }
 
 #[test]
-fn labels_out_of_reach_of_short_jumps_are_refused_and_long_jumps_reach_them() {
+fn labels_beyond_short_jumps_need_long_jumps() {
     let filler = "r0 = 0\n".repeat(0x8000);
     let near = &filler[7..];
     for jump in ["goto end", "if r1 == 0 goto end", "may_goto end"] {
@@ -313,7 +313,7 @@ fn labels_out_of_reach_of_short_jumps_are_refused_and_long_jumps_reach_them() {
 }
 
 #[test]
-fn thirty_two_bit_operations_take_their_immediates_signed_or_unsigned() {
+fn immediates_of_32_bit_operations_may_be_signed_or_unsigned() {
     let minus_one = Operand::Imm(-1);
     for text in ["w1 ^= 0xffffffff", "w1 ^= 4294967295", "w1 ^= -1"] {
         let expected = Insn::Alu { width: Width::W32, op: AluOp::Xor, dst: Reg::R1, src: minus_one };

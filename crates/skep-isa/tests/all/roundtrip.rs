@@ -1,4 +1,4 @@
-//! Nothing is lost between bytes, instructions and text.
+//! Conversions between bytes, instructions and text lose nothing.
 
 use crate::oracle::{check, check_text};
 use proptest::prelude::*;
@@ -53,7 +53,7 @@ fn every_opcode_with_every_notable_field_survives_encoding_and_assembling() {
                         if opcode == 0x18 {
                             bytes.extend(Slot { imm: !imm, ..Slot::default() }.to_bytes());
                         }
-                        // The decoder first: text is only made of what it accepts.
+                        // The decoder first: only instructions that it accepts become text.
                         *accepted.entry(opcode).or_default() += u32::from(check(&bytes));
                     }
                 }
@@ -91,7 +91,7 @@ proptest! {
 
     #[test]
     fn random_programs_survive(slots in slots()) {
-        // Only the slots that decode alone, or with their tail, so that most cases say something.
+        // Only slots that decode on their own or with their second slot, so that most cases are useful.
         let mut kept = Vec::new();
         let mut rest = &slots[..];
         while let Some(first) = rest.first() {
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// What assembler text is made of.
+/// Tokens of assembler text.
 const WORDS: &[&str] = &[
     "r0",
     "r1",

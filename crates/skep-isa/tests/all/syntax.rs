@@ -1,4 +1,4 @@
-//! The syntax, form by form: text, the bytes it stands for, and the text it prints as.
+//! The syntax, form by form: a text, its bytes, and the text that they print as.
 
 use skep_isa::{Insn, Symbol, assemble, disassemble, encode_bytes};
 
@@ -75,7 +75,7 @@ const FORMS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_form_stands_for_its_bytes_and_prints_as_itself() {
+fn every_form_has_its_bytes_and_prints_as_itself() {
     for (text, hex) in FORMS {
         let program = assemble(text).expect(text);
         let bytes = encode_bytes(&program).expect(text);
@@ -86,7 +86,7 @@ fn every_form_stands_for_its_bytes_and_prints_as_itself() {
 }
 
 #[test]
-fn the_assembler_takes_other_ways_to_say_the_same() {
+fn the_assembler_accepts_alternative_spellings() {
     let same = [
         ("w1 = *(u32 *)(r2 + 0)", "r1 = *(u32 *)(r2 + 0x0)"),
         ("r1 = *(u32 *)(r2)", "r1 = *(u32 *)(r2 + 0x0)"),
@@ -142,12 +142,12 @@ fn labels_stand_for_distances_in_jumps_calls_and_function_addresses() {
         "exit",
     ];
     assert_eq!(printed, expected);
-    // Even a list of single instructions is a program again.
+    // A list of single instructions assembles, too.
     assert_eq!(assemble(&printed.join("\n")).as_ref(), Ok(&program));
 }
 
 #[test]
-fn a_listing_prints_the_names_it_is_given_and_can_be_assembled_again() {
+fn a_listing_prints_given_names_and_assembles_again() {
     let text = "r1 = map[3] ll\nr2 = map_value[3]+8 ll\nr3 = map_fd[4] ll\nr4 = func[+3] ll\ncall 1\ncall pc+1\n\
                 exit\ncall kfunc[5]\ncall kfunc[5, 1]\ncall pc+7\nexit";
     let program = assemble(text).expect("assembles");

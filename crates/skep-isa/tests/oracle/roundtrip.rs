@@ -1,13 +1,13 @@
-//! What must hold for any bytes whatever. The property tests and the fuzzer `isa_roundtrip` both call it.
+//! Properties that hold for all bytes. The property tests and the fuzzer `isa_roundtrip` both check them.
 
 use skep_isa::{assemble, decode_bytes, disassemble, encode_bytes, tag, tag_sha1};
 
-/// Decodes `bytes`; where that succeeds, encoding must restore them, and so must assembling the listing.
-/// Returns whether it succeeded.
+/// Decodes `bytes`; if that succeeds, encoding and assembling the listing must restore them. Returns whether decoding
+/// succeeded.
 ///
 /// # Panics
 ///
-/// Where one of these does not hold.
+/// If one of these fails.
 pub(crate) fn check(bytes: &[u8]) -> bool {
     let Ok(program) = decode_bytes(bytes) else { return false };
     assert_eq!(program.len() * 8, bytes.len(), "an instruction for each slot");
@@ -18,11 +18,11 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     true
 }
 
-/// Assembles `text`; where that succeeds, the program has an encoding.
+/// Assembles `text`; if that succeeds, the program has an encoding.
 ///
 /// # Panics
 ///
-/// Where it has none.
+/// If it has none.
 pub(crate) fn check_text(text: &str) -> bool {
     let Ok(program) = assemble(text) else { return false };
     let bytes = encode_bytes(&program).expect("what the assembler accepts can be encoded");

@@ -1,4 +1,4 @@
-//! Files that are no BPF object, and files whose headers, sections or symbols are damaged.
+//! Files that are not BPF objects, and files with damaged headers, sections or symbols.
 
 use super::{FIREWALL, refused, relocated};
 use crate::support::*;
@@ -115,7 +115,7 @@ fn sections_that_overlap_are_refused() {
 
 // ---- damage to single fields -----------------------------------------------------------------------------
 
-/// Where the header of a section is in the file.
+/// The file offset of a section's header.
 fn header_of(bytes: &[u8], section: usize) -> usize {
     u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize + 64 * section
 }
@@ -158,7 +158,7 @@ fn symbols_of_sections_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn names_are_bounded_and_lie_where_names_are() {
+fn names_are_bounded_and_inside_the_string_table() {
     let named_at = |place: fn(&mut ObjectFile) -> u32| {
         let mut file = ObjectFile::with_program();
         let name = place(&mut file);

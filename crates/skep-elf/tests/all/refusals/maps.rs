@@ -1,4 +1,4 @@
-//! Declarations of maps without a meaning.
+//! Invalid declarations of maps.
 
 use super::refused;
 use crate::support::btf::Attribute::{self, Member, Number, Type};
@@ -53,7 +53,7 @@ fn a_size_of_zero_is_refused() {
         refused(&hash(4, 0, 4)),
         "map m: value_size is 0, but a map of type hash needs one; add __type(value, ...)"
     );
-    // How many there are may be the host's to say, who knows the machine.
+    // The number of elements may be left to the host, which knows the machine.
     assert_eq!(Object::parse(&hash(4, 4, 0)).unwrap().maps()[0].def.max_entries, 0);
     let empty_key = {
         let mut types = Types::new();
@@ -67,7 +67,7 @@ fn a_size_of_zero_is_refused() {
 }
 
 #[test]
-fn a_size_that_the_kind_does_not_have_is_refused() {
+fn a_size_that_the_kind_lacks_is_refused() {
     let array = [Number("type", 2), Number("key_size", 8), Number("value_size", 4), Number("max_entries", 1)];
     assert_eq!(
         refused(&object_with_map(Types::new(), &array)),
@@ -92,7 +92,7 @@ fn two_sizes_that_disagree_are_refused() {
 }
 
 #[test]
-fn attributes_that_mean_nothing_are_refused() {
+fn unknown_attributes_are_refused() {
     assert_eq!(
         refused(&object_with_map(Types::new(), &[Number("max_entires", 1)])),
         "map m: unknown attribute max_entires; known are type, key, value, key_size, value_size, max_entries, \
@@ -114,7 +114,7 @@ fn attributes_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn maps_of_maps_must_say_what_is_in_them() {
+fn maps_of_maps_must_declare_their_inner_map() {
     let outer = [Number("type", 12), Number("key_size", 4), Number("max_entries", 1)];
     assert_eq!(
         refused(&object_with_map(Types::new(), &outer)),
@@ -228,7 +228,7 @@ fn maps_that_overlap_are_refused() {
 }
 
 #[test]
-fn an_initial_value_that_is_no_map_is_refused() {
+fn an_initial_value_that_is_not_a_map_is_refused() {
     let with = |place: fn(&mut ObjectFile, SectionId) -> (u64, SymbolId)| {
         let mut types = Types::new();
         let inner = types.map(&[

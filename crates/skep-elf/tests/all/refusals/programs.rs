@@ -1,4 +1,4 @@
-//! Programs that cannot be chosen, and functions that no program can be made of.
+//! Programs that cannot be selected, and functions that cannot be linked.
 
 use super::{REFUSED, refused, unlinkable};
 use crate::support::*;
@@ -6,7 +6,7 @@ use skep_abi::RAW;
 use skep_elf::Object;
 
 #[test]
-fn asking_an_object_without_programs_for_one_says_how_to_make_one() {
+fn an_object_without_programs_is_refused_with_a_remedy() {
     let object = Object::parse(&ObjectFile::new().build()).unwrap();
     let expected = "the object has no program; put one into a section such as SEC(\"xdp\")";
     assert_eq!(object.only_program().unwrap_err().to_string(), expected);
@@ -14,7 +14,7 @@ fn asking_an_object_without_programs_for_one_says_how_to_make_one() {
 }
 
 #[test]
-fn asking_for_a_program_that_does_not_exist_lists_those_that_do() {
+fn an_unknown_program_is_refused_with_the_known_ones() {
     let object = Object::parse(REFUSED).unwrap();
     assert_eq!(
         object.program("fire").unwrap_err().to_string(),
@@ -28,7 +28,7 @@ fn asking_for_a_program_that_does_not_exist_lists_those_that_do() {
 }
 
 #[test]
-fn a_section_that_stands_for_no_type_is_refused_unless_the_type_is_said() {
+fn an_unknown_section_is_refused_unless_the_type_is_given() {
     let bytes = include_bytes!("../../objects/linkage.bpf.o");
     let error = unlinkable(bytes, "mystery");
     let start = "program mystery: section mystery/thing stands for no known program type; say the type (--type), or use xdp, ";
@@ -66,7 +66,7 @@ fn functions_with_impossible_bounds_are_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_instruction_are_named() {
+fn invalid_instructions_are_named() {
     let mut file = ObjectFile::new();
     let code = file.code("xdp", &[&RETURN_0[..], &[0xff; 8], &RETURN_0[8..]].concat());
     file.function("f", code, 0, 32);

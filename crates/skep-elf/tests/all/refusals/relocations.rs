@@ -1,4 +1,4 @@
-//! Instructions that refer to symbols, sections or functions in an impossible way.
+//! Instructions with invalid references to symbols, sections or functions.
 
 use super::{REFUSED, refused, relocated, unlinkable};
 use crate::support::*;
@@ -23,7 +23,7 @@ fn symbols_of_the_kernel_need_its_types_or_configuration() {
 }
 
 #[test]
-fn a_program_that_cannot_be_linked_keeps_no_other_from_it() {
+fn an_unlinkable_program_does_not_prevent_linking_others() {
     let object = Object::parse(REFUSED).unwrap();
     let linked: Vec<_> =
         object.programs().iter().filter(|program| program.source(None).is_ok()).map(|p| p.name()).collect();
@@ -131,7 +131,7 @@ fn references_beyond_the_data_they_name_are_refused() {
     assert!(at(9).contains("variable v: it lies beyond the end of section .data"));
     let bytes = relocated(|file, code| {
         let data = file.zeroes(".bss", 16);
-        // NOTYPE: no variable, but an address all the same.
+        // NOTYPE: not a variable, but an address nevertheless.
         let symbol = file.symbol("mark", 0x10, 2, 17, 0);
         let _ = data;
         file.relocate(code, 0, R_BPF_64_64, symbol);
@@ -151,7 +151,7 @@ fn two_programs_of_one_name_are_refused_wherever_they_are() {
         refused(&file.build()),
         "function program in section tc has the name of another program (bytes 0 to 16); build the object again"
     );
-    // Functions that are no programs may share a name, as static ones of several files do.
+    // Functions that are not programs may share a name, like static functions of several files.
     let mut file = ObjectFile::with_program();
     let section = file.code(".text", &RETURN_0);
     file.static_function("program", section, 0, 16);
@@ -159,7 +159,7 @@ fn two_programs_of_one_name_are_refused_wherever_they_are() {
 }
 
 #[test]
-fn calls_that_lead_to_no_function_are_refused() {
+fn calls_without_a_function_as_target_are_refused() {
     let bytes = relocated(|file, code| {
         let symbol = file.symbol("inside", 0x10, 1, 24, 0);
         file.relocate(code, 16, R_BPF_64_32, symbol);

@@ -43,7 +43,7 @@ fn refused_key(types: Types, key: u32) -> String {
 }
 
 #[test]
-fn types_made_of_themselves_are_refused() {
+fn types_that_contain_themselves_are_refused() {
     let mut types = Types::new();
     let loops = types.typedef("t", 1);
     assert_eq!(
@@ -56,7 +56,7 @@ fn types_made_of_themselves_are_refused() {
 }
 
 #[test]
-fn types_without_a_size_are_refused_where_one_is_needed() {
+fn types_without_a_needed_size_are_refused() {
     let mut types = Types::new();
     let function = types.function_type();
     assert_eq!(

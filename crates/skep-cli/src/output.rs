@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
+use skep::escaped;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// Writes text. A closed pipe (`| head`) is not a failure.
@@ -44,28 +45,4 @@ pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_string_pretty(document).map_err(|error| Failure::Refused(error.to_string()))?;
     document.push('\n');
     write(&document)
-}
-
-/// Escapes control characters, except line feeds and tabs, in Rust's notation. Names and source lines come from
-/// objects and must not control the terminal.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' && c != '\t' {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escaped;
-
-    #[test]
-    fn text_from_objects_cannot_control_the_terminal() {
-        assert_eq!(escaped("name\u{1b}[2J\n\tline\r\u{7f}"), "name\\u{1b}[2J\n\tline\\r\\u{7f}");
-    }
 }

@@ -106,7 +106,7 @@ impl fmt::Display for Insn {
 
 impl AluOp {
     /// The operator before the `=` of an assignment; empty for [`Mov`](AluOp::Mov).
-    pub(crate) const fn symbol(self) -> &'static str {
+    pub const fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
             Self::Sub => "-",
@@ -128,7 +128,7 @@ impl AluOp {
 
 impl Cond {
     /// The comparison operator.
-    pub(crate) const fn symbol(self) -> &'static str {
+    pub const fn symbol(self) -> &'static str {
         match self {
             Self::Eq => "==",
             Self::Ne => "!=",

@@ -1,10 +1,28 @@
 //! Implementations of the helpers whose prototypes are in `skep-abi`.
 //!
-//! Each has the signature of [`HelperFn`]; each file has one subject. Every dereference here relies on what the
-//! verifier proved of the call's arguments: a memory argument is readable or writable for its whole size, a map
-//! argument is a map's handle, a context argument is the run's own context.
+//! Each file has one subject. An implementation takes as many arguments as its helper has, and the environment of the
+//! run; `helper!` makes the [`HelperFn`] that programs call. Every dereference here relies on what the verifier proved
+//! of the call's arguments: a memory argument is readable or writable for its whole size, a map argument is a map's
+//! handle, a context argument is the run's own context.
 //!
 //! Helpers report failure like Linux, by a negated error number in `r0`.
+
+/// The [`skep_abi::HelperFn`] of an implementation with that many arguments: it drops the other registers.
+macro_rules! helper {
+    ($implementation:path, 0) => { helper!($implementation, [] [_a _b _c _d _e]) };
+    ($implementation:path, 1) => { helper!($implementation, [a] [_b _c _d _e]) };
+    ($implementation:path, 2) => { helper!($implementation, [a b] [_c _d _e]) };
+    ($implementation:path, 3) => { helper!($implementation, [a b c] [_d _e]) };
+    ($implementation:path, 4) => { helper!($implementation, [a b c d] [_e]) };
+    ($implementation:path, 5) => { helper!($implementation, [a b c d e] []) };
+    ($implementation:path, [$($used:ident)*] [$($unused:ident)*]) => {{
+        unsafe extern "C" fn call($($used: u64,)* $($unused: u64,)* env: *mut ::skep_abi::RunEnv) -> u64 {
+            // SAFETY: the arguments and the environment are those of the call.
+            unsafe { $implementation($($used,)* env) }
+        }
+        call as ::skep_abi::HelperFn
+    }};
+}
 
 #[cfg(test)]
 mod book_tests;
@@ -30,62 +48,62 @@ use skep_abi::HelperFn;
 
 /// All helpers of Linux that this runtime provides, ascending by number.
 pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
-    (1, map::lookup_elem),
-    (2, map::update_elem),
-    (3, map::delete_elem),
-    (5, system::ktime_get_ns),
-    (6, print::trace_printk),
-    (7, system::get_prandom_u32),
-    (8, system::get_smp_processor_id),
-    (9, packet::skb_store_bytes),
-    (10, checksum::l3_csum_replace),
-    (11, checksum::l4_csum_replace),
-    (12, callback::tail_call),
-    (26, packet::skb_load_bytes),
-    (28, checksum::csum_diff),
-    (34, skb::get_hash_recalc),
-    (38, skb::change_tail),
-    (39, skb::pull_data),
-    (40, skb::csum_update),
-    (41, skb::set_hash_invalid),
-    (42, system::get_numa_node_id),
-    (43, skb::change_head),
-    (44, xdp::adjust_head),
-    (48, skb::set_hash),
-    (54, xdp::adjust_meta),
-    (65, xdp::adjust_tail),
-    (68, skb::load_bytes_relative),
-    (87, map::push_elem),
-    (88, map::pop_elem),
-    (89, map::peek_elem),
-    (93, lock::spin_lock),
-    (94, lock::spin_unlock),
-    (105, text::strtol),
-    (106, text::strtoul),
-    (118, system::jiffies64),
-    (125, system::ktime_get_boot_ns),
-    (130, ring::output),
-    (131, ring::reserve),
-    (132, ring::submit),
-    (133, ring::discard),
-    (134, ring::query),
-    (160, system::ktime_get_coarse_ns),
-    (164, callback::for_each_map_elem),
-    (165, text::snprintf),
-    (177, print::trace_vprintk),
-    (181, callback::bpf_loop),
-    (182, text::strncmp),
-    (188, xdp::get_buff_len),
-    (189, xdp::load_bytes),
-    (190, xdp::store_bytes),
-    (195, map::lookup_percpu_elem),
-    (197, dynptr::from_mem),
-    (198, dynptr::ringbuf_reserve),
-    (199, dynptr::ringbuf_submit),
-    (200, dynptr::ringbuf_discard),
-    (201, dynptr::read),
-    (202, dynptr::write),
-    (203, dynptr::data),
+    (1, helper!(map::lookup_elem, 2)),
+    (2, helper!(map::update_elem, 4)),
+    (3, helper!(map::delete_elem, 2)),
+    (5, helper!(system::ktime_get_ns, 0)),
+    (6, helper!(print::trace_printk, 5)),
+    (7, helper!(system::get_prandom_u32, 0)),
+    (8, helper!(system::get_smp_processor_id, 0)),
+    (9, helper!(packet::skb_store_bytes, 5)),
+    (10, helper!(checksum::l3_csum_replace, 5)),
+    (11, helper!(checksum::l4_csum_replace, 5)),
+    (12, helper!(callback::tail_call, 0)),
+    (26, helper!(packet::skb_load_bytes, 4)),
+    (28, helper!(checksum::csum_diff, 5)),
+    (34, helper!(skb::get_hash_recalc, 1)),
+    (38, helper!(skb::change_tail, 3)),
+    (39, helper!(skb::pull_data, 2)),
+    (40, helper!(skb::csum_update, 0)),
+    (41, helper!(skb::set_hash_invalid, 1)),
+    (42, helper!(system::get_numa_node_id, 0)),
+    (43, helper!(skb::change_head, 3)),
+    (44, helper!(xdp::adjust_head, 2)),
+    (48, helper!(skb::set_hash, 2)),
+    (54, helper!(xdp::adjust_meta, 2)),
+    (65, helper!(xdp::adjust_tail, 2)),
+    (68, helper!(skb::load_bytes_relative, 5)),
+    (87, helper!(map::push_elem, 3)),
+    (88, helper!(map::pop_elem, 2)),
+    (89, helper!(map::peek_elem, 2)),
+    (93, helper!(lock::spin_lock, 1)),
+    (94, helper!(lock::spin_unlock, 1)),
+    (105, helper!(text::strtol, 4)),
+    (106, helper!(text::strtoul, 4)),
+    (118, helper!(system::jiffies64, 0)),
+    (125, helper!(system::ktime_get_boot_ns, 0)),
+    (130, helper!(ring::output, 4)),
+    (131, helper!(ring::reserve, 3)),
+    (132, helper!(ring::submit, 2)),
+    (133, helper!(ring::discard, 2)),
+    (134, helper!(ring::query, 2)),
+    (160, helper!(system::ktime_get_coarse_ns, 0)),
+    (164, helper!(callback::for_each_map_elem, 4)),
+    (165, helper!(text::snprintf, 5)),
+    (177, helper!(print::trace_vprintk, 4)),
+    (181, helper!(callback::bpf_loop, 4)),
+    (182, helper!(text::strncmp, 3)),
+    (188, helper!(xdp::get_buff_len, 1)),
+    (189, helper!(xdp::load_bytes, 4)),
+    (190, helper!(xdp::store_bytes, 4)),
+    (195, helper!(map::lookup_percpu_elem, 3)),
+    (197, helper!(dynptr::from_mem, 4)),
+    (198, helper!(dynptr::ringbuf_reserve, 4)),
+    (199, helper!(dynptr::ringbuf_submit, 2)),
+    (200, helper!(dynptr::ringbuf_discard, 2)),
+    (201, helper!(dynptr::read, 5)),
+    (202, helper!(dynptr::write, 5)),
+    (203, helper!(dynptr::data, 3)),
 ];
 
 /// The number of `bpf_tail_call`.

@@ -92,7 +92,7 @@ pub use module::{Module, Variable};
 pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
 pub use program::{Engine, Program};
-pub use runtime::{Runtime, RuntimeBuilder};
+pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
 pub use skep_isa as isa;

@@ -323,7 +323,14 @@ fn to_standard_error(program: &str, message: &str) {
 }
 
 /// The text with control characters, except line ends and tabulators, in Rust's notation.
-fn escaped(text: &str) -> String {
+///
+/// Names, source lines and messages come from object files and programs. Escaped, they can be printed: they cannot send
+/// commands to a terminal.
+///
+/// ```
+/// assert_eq!(skep::escaped("red \u{1b}[31m"), "red \\u{1b}[31m");
+/// ```
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() && c != '\n' && c != '\t' {
@@ -341,6 +348,6 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(escaped("a\tb\n\u{1b}[2J\u{9b}1m\r"), "a\tb\n\\u{1b}[2J\\u{9b}1m\\r");
+        assert_eq!(escaped("a\tb\n\u{1b}[2J\u{9b}1m\r\u{7f}"), "a\tb\n\\u{1b}[2J\\u{9b}1m\\r\\u{7f}");
     }
 }

@@ -30,7 +30,7 @@ impl Names<'_> {
     pub(crate) fn insn(&self, insn: &Insn) -> String {
         match *insn {
             Insn::Alu { width, op, dst, src } => {
-                format!("{} {}= {}", reg(width, dst), symbol(op), operand(width, src))
+                format!("{} {}= {}", reg(width, dst), op.symbol(), operand(width, src))
             }
             Insn::Neg { width, dst } => format!("{0} = -{0}", reg(width, dst)),
             Insn::MovSx { width, from, dst, src } => {
@@ -70,7 +70,7 @@ impl Names<'_> {
                     Operand::Reg(src) => reg(width, src),
                     Operand::Imm(imm) => format!("{imm:#x}"),
                 };
-                format!("if {} {} {src} goto pc{offset:+}", reg(width, dst), comparison(cond))
+                format!("if {} {} {src} goto pc{offset:+}", reg(width, dst), cond.symbol())
             }
             Insn::MayGoto { offset } => format!("may_goto pc{offset:+}"),
             Insn::Call { target: CallTarget::Helper(id) } => format!("call {}#{id}", self.helper(id)),
@@ -366,40 +366,5 @@ fn atomic(insn: &Insn) -> String {
             format!("store_release((u{} *)({base} {offset:+}), {src})", size.bits())
         }
         _ => String::new(),
-    }
-}
-
-fn symbol(op: AluOp) -> &'static str {
-    match op {
-        AluOp::Add => "+",
-        AluOp::Sub => "-",
-        AluOp::Mul => "*",
-        AluOp::Div => "/",
-        AluOp::Sdiv => "s/",
-        AluOp::Or => "|",
-        AluOp::And => "&",
-        AluOp::Lsh => "<<",
-        AluOp::Rsh => ">>",
-        AluOp::Arsh => "s>>",
-        AluOp::Mod => "%",
-        AluOp::Smod => "s%",
-        AluOp::Xor => "^",
-        AluOp::Mov => "",
-    }
-}
-
-fn comparison(cond: Cond) -> &'static str {
-    match cond {
-        Cond::Eq => "==",
-        Cond::Ne => "!=",
-        Cond::Gt => ">",
-        Cond::Ge => ">=",
-        Cond::Lt => "<",
-        Cond::Le => "<=",
-        Cond::Sgt => "s>",
-        Cond::Sge => "s>=",
-        Cond::Slt => "s<",
-        Cond::Sle => "s<=",
-        Cond::Set => "&",
     }
 }

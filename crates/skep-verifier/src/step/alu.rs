@@ -207,9 +207,9 @@ impl Transfer<'_> {
             _ => dst,
         };
         let refused = || match (src, a.is_stale()) {
-            (_, true) => self.forbidden(symbol(op), dst, a),
-            (Operand::Reg(src), _) if b.is_stale() => self.forbidden(symbol(op), src, b),
-            _ => self.forbidden(symbol(op), name, if a.is_scalar() { b } else { a }),
+            (_, true) => self.forbidden(op.symbol(), dst, a),
+            (Operand::Reg(src), _) if b.is_stale() => self.forbidden(op.symbol(), src, b),
+            _ => self.forbidden(op.symbol(), name, if a.is_scalar() { b } else { a }),
         };
         let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
             (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
@@ -321,23 +321,4 @@ fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Vio
     let text = format!("{number} is too large to add to or subtract from {reg}, which is {pointer}");
     Violation::new(Code::PointerArithmetic, text)
         .suggest("bound the number with a comparison or a mask first")
-}
-
-fn symbol(op: AluOp) -> &'static str {
-    match op {
-        AluOp::Add => "+",
-        AluOp::Sub => "-",
-        AluOp::Mul => "*",
-        AluOp::Div => "/",
-        AluOp::Sdiv => "s/",
-        AluOp::Or => "|",
-        AluOp::And => "&",
-        AluOp::Lsh => "<<",
-        AluOp::Rsh => ">>",
-        AluOp::Arsh => "s>>",
-        AluOp::Mod => "%",
-        AluOp::Smod => "s%",
-        AluOp::Xor => "^",
-        AluOp::Mov => "=",
-    }
 }

@@ -7,18 +7,19 @@ use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
 /// `bpf_tail_call`: engines implement it, since a called function cannot leave its caller. This entry says that the
 /// runtime provides it.
-pub(super) unsafe extern "C" fn tail_call(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn tail_call(_: *mut RunEnv) -> u64 {
     0
 }
 
 /// `bpf_loop`: calls `function(iteration, context)` until it returns something other than 0. Returns the number of
 /// calls.
-pub(super) unsafe extern "C" fn bpf_loop(
+#[inline]
+pub(super) unsafe fn bpf_loop(
     iterations: u64,
     function: u64,
     context: u64,
     flags: u64,
-    _: u64,
     env: *mut RunEnv,
 ) -> u64 {
     let iterations = iterations as u32;
@@ -43,12 +44,12 @@ pub(super) unsafe extern "C" fn bpf_loop(
 ///
 /// A key that is in the map from the first call to the last is visited exactly once, whatever the function does to
 /// the map.
-pub(super) unsafe extern "C" fn for_each_map_elem(
+#[inline]
+pub(super) unsafe fn for_each_map_elem(
     handle: u64,
     function: u64,
     context: u64,
     flags: u64,
-    _: u64,
     env: *mut RunEnv,
 ) -> u64 {
     if flags != 0 {
@@ -121,7 +122,7 @@ mod tests {
             let mut sum = 0u64;
             // SAFETY: `add` gets the address of a number.
             let calls =
-                unsafe { bpf_loop(iterations, address(add), &raw mut sum as u64, flags, 0, &raw mut env) };
+                unsafe { bpf_loop(iterations, address(add), &raw mut sum as u64, flags, &raw mut env) };
             (calls as i64, sum)
         };
         assert_eq!(run(0, 0), (0, 0));
@@ -148,7 +149,7 @@ mod tests {
             // SAFETY: the handle is that of a live map, and `values` gets the address of a number.
             let seen = unsafe {
                 let sum = &raw mut sum as u64;
-                for_each_map_elem(map.link().handle, address(values), sum, 0, 0, &raw mut env)
+                for_each_map_elem(map.link().handle, address(values), sum, 0, &raw mut env)
             };
             assert_eq!((seen, sum), (keys, expected), "{kind}");
         }

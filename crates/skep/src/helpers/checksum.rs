@@ -17,7 +17,8 @@ const ENFORCE: u64 = 1 << 6;
 const IPV6: u64 = 1 << 7;
 
 /// The checksum of `to` minus that of `from`, plus `seed`, folded to 16 bits.
-pub(super) unsafe extern "C" fn csum_diff(
+#[inline]
+pub(super) unsafe fn csum_diff(
     from: u64,
     from_size: u64,
     to: u64,
@@ -36,7 +37,8 @@ pub(super) unsafe extern "C" fn csum_diff(
     u64::from(fold(sum))
 }
 
-pub(super) unsafe extern "C" fn l3_csum_replace(
+#[inline]
+pub(super) unsafe fn l3_csum_replace(
     context: u64,
     offset: u64,
     from: u64,
@@ -51,7 +53,8 @@ pub(super) unsafe extern "C" fn l3_csum_replace(
     unsafe { replace(context, offset, from, to, flags) }
 }
 
-pub(super) unsafe extern "C" fn l4_csum_replace(
+#[inline]
+pub(super) unsafe fn l4_csum_replace(
     context: u64,
     offset: u64,
     from: u64,

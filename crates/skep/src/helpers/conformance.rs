@@ -6,17 +6,25 @@ use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 
 /// Implementations in the order of their numbers; the prototypes are [`skep_abi::CONFORMANCE`].
-pub(crate) static HELPERS: [HelperFn; 6] =
-    [gather_bytes, memfrob, trash_registers, sqrti, strcmp_ext, unwind];
+pub(crate) static HELPERS: [HelperFn; 6] = [
+    helper!(gather_bytes, 5),
+    helper!(memfrob, 2),
+    helper!(trash_registers, 0),
+    helper!(sqrti, 1),
+    helper!(strcmp_ext, 2),
+    helper!(unwind, 1),
+];
 
 /// The longest strings that are compared, in bytes.
 const STRING_MAX: u64 = 4096;
 
-unsafe extern "C" fn gather_bytes(a: u64, b: u64, c: u64, d: u64, e: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn gather_bytes(a: u64, b: u64, c: u64, d: u64, e: u64, _: *mut RunEnv) -> u64 {
     a << 32 | u64::from((b as u32) << 24) | u64::from((c as u32) << 16) | u64::from((d as u16) << 8) | e
 }
 
-unsafe extern "C" fn memfrob(memory: u64, size: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn memfrob(memory: u64, size: u64, _: *mut RunEnv) -> u64 {
     for i in 0..size as u32 as usize {
         // SAFETY: the verifier proved that `memory` is readable and writable for `size` bytes.
         unsafe { *(memory as *mut u8).add(i) ^= 42 };
@@ -25,17 +33,19 @@ unsafe extern "C" fn memfrob(memory: u64, size: u64, _: u64, _: u64, _: u64, _: 
 }
 
 /// Leaves other values in the registers that calls may clobber.
-unsafe extern "C" fn trash_registers(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn trash_registers(env: *mut RunEnv) -> u64 {
     let junk = black_box(0x5eed_5eed_5eed_5eed_u64);
     // SAFETY: `gather_bytes` only uses its numeric arguments; called through memory so that they are passed in
     // registers.
     black_box(unsafe {
-        black_box(gather_bytes as HelperFn)(junk, !junk, junk << 1, junk >> 1, junk ^ 1, env)
+        black_box(helper!(gather_bytes, 5))(junk, !junk, junk << 1, junk >> 1, junk ^ 1, env)
     });
     0
 }
 
-unsafe extern "C" fn sqrti(number: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn sqrti(number: u64, _: *mut RunEnv) -> u64 {
     number.isqrt()
 }
 
@@ -43,7 +53,8 @@ unsafe extern "C" fn sqrti(number: u64, _: u64, _: u64, _: u64, _: u64, _: *mut 
 ///
 /// No prototype can prove where a string ends, so memory is read through a system call, which returns an error for
 /// a bad address instead of faulting; an unreadable byte ends the string.
-unsafe extern "C" fn strcmp_ext(a: u64, b: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn strcmp_ext(a: u64, b: u64, _: *mut RunEnv) -> u64 {
     let Ok(memory) = File::open("/proc/self/mem") else { return u64::MAX };
     let byte = |address: u64| {
         let mut byte = [0];
@@ -65,7 +76,8 @@ unsafe extern "C" fn strcmp_ext(a: u64, b: u64, _: u64, _: u64, _: u64, _: *mut 
 }
 
 /// Returns its argument; the program ends if it is 0 (`skep conformance` arranges that).
-unsafe extern "C" fn unwind(value: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn unwind(value: u64, _: *mut RunEnv) -> u64 {
     value
 }
 

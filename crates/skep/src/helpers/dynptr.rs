@@ -46,14 +46,8 @@ unsafe fn copy(from: u64, to: u64, bytes: u64) {
     if from < to { (0..bytes).rev().for_each(one) } else { (0..bytes).for_each(one) }
 }
 
-pub(super) unsafe extern "C" fn from_mem(
-    data: u64,
-    bytes: u64,
-    flags: u64,
-    out: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn from_mem(data: u64, bytes: u64, flags: u64, out: u64, _: *mut RunEnv) -> u64 {
     let (dynptr, result) = match (flags, bytes) {
         (0, 0..=MOST) => (Dynptr { data, bytes }, 0),
         (0, _) => (Dynptr::NOTHING, E2BIG),
@@ -65,14 +59,8 @@ pub(super) unsafe extern "C" fn from_mem(
     result
 }
 
-pub(super) unsafe extern "C" fn ringbuf_reserve(
-    handle: u64,
-    bytes: u64,
-    flags: u64,
-    out: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn ringbuf_reserve(handle: u64, bytes: u64, flags: u64, out: u64, _: *mut RunEnv) -> u64 {
     // Only the lower 32 bits count.
     let bytes = u64::from(bytes as u32);
     let (dynptr, result) = if flags != 0 {
@@ -110,38 +98,20 @@ unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u6
     0
 }
 
-pub(super) unsafe extern "C" fn ringbuf_submit(
-    dynptr: u64,
-    flags: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn ringbuf_submit(dynptr: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that it is over a record, or null, and is released once.
     unsafe { give_back(dynptr, flags, Map::ring_submit_ptr) }
 }
 
-pub(super) unsafe extern "C" fn ringbuf_discard(
-    dynptr: u64,
-    flags: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn ringbuf_discard(dynptr: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     unsafe { give_back(dynptr, flags, Map::ring_discard_ptr) }
 }
 
-pub(super) unsafe extern "C" fn read(
-    to: u64,
-    bytes: u64,
-    dynptr: u64,
-    offset: u64,
-    flags: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn read(to: u64, bytes: u64, dynptr: u64, offset: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // Only the lower 32 bits count, also in the functions below.
     let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
     // SAFETY: the verifier proved that it is initialised.
@@ -160,7 +130,8 @@ pub(super) unsafe extern "C" fn read(
     0
 }
 
-pub(super) unsafe extern "C" fn write(
+#[inline]
+pub(super) unsafe fn write(
     dynptr: u64,
     offset: u64,
     from: u64,
@@ -184,14 +155,8 @@ pub(super) unsafe extern "C" fn write(
     0
 }
 
-pub(super) unsafe extern "C" fn data(
-    dynptr: u64,
-    offset: u64,
-    bytes: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn data(dynptr: u64, offset: u64, bytes: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that it is initialised.
     let dynptr = unsafe { &*(dynptr as *const Dynptr) };
     let part = dynptr.part(u64::from(offset as u32), u64::from(bytes as u32));

@@ -50,14 +50,8 @@ fn at(address: u64) -> *mut Numbers {
 }
 
 /// `int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end)`. On failure the iterator is empty.
-pub(super) unsafe extern "C" fn num_new(
-    it: u64,
-    start: u64,
-    end: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn num_new(it: u64, start: u64, end: u64, _: *mut RunEnv) -> u64 {
     let made = Numbers::new(start as i32, end as i32);
     // SAFETY: the verifier proved that `it` is the address of eight bytes of the program's stack, aligned to eight.
     unsafe { at(it).write(made.unwrap_or(Numbers::NONE)) };
@@ -65,7 +59,8 @@ pub(super) unsafe extern "C" fn num_new(
 }
 
 /// `int *bpf_iter_num_next(struct bpf_iter_num *it)`.
-pub(super) unsafe extern "C" fn num_next(it: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn num_next(it: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above; `num_new` wrote them, and no reference to them exists while the program waits for this
     // call.
     let found = unsafe { (*at(it)).advance() };
@@ -74,7 +69,8 @@ pub(super) unsafe extern "C" fn num_next(it: u64, _: u64, _: u64, _: u64, _: u64
 }
 
 /// `void bpf_iter_num_destroy(struct bpf_iter_num *it)`.
-pub(super) unsafe extern "C" fn num_destroy(it: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn num_destroy(it: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as for `num_next`.
     unsafe { at(it).write(Numbers::NONE) };
     0
@@ -121,7 +117,7 @@ mod tests {
                 let mut room = [Numbers { number, left }; 3];
                 let it = (&raw mut room[1]).expose_provenance() as u64;
                 // SAFETY: the iterator has the right size and alignment.
-                let element = unsafe { num_next(it, 0, 0, 0, 0, &raw mut env) };
+                let element = unsafe { num_next(it, &raw mut env) };
                 assert_eq!(element, if left == 0 { 0 } else { it });
                 assert_eq!((room[0], room[2]), (Numbers { number, left }, Numbers { number, left }));
             }

@@ -10,14 +10,16 @@ use skep_maps::lock;
 /// The number of [`spin_lock`].
 pub(crate) const SPIN_LOCK: u32 = 93;
 
-pub(super) unsafe extern "C" fn spin_lock(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn spin_lock(at: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `at` is a lock in a map's value, and that this path holds no lock and
     // releases this one; the run began on a thread that held none.
     unsafe { lock::acquire(at as *mut u8) };
     0
 }
 
-pub(super) unsafe extern "C" fn spin_unlock(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn spin_unlock(at: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that this path holds it.
     unsafe { lock::release(at as *mut u8) };
     0

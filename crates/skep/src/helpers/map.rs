@@ -33,14 +33,8 @@ unsafe fn inside(env: *mut RunEnv, work: impl FnOnce(u32) -> u64) -> u64 {
     }
 }
 
-pub(super) unsafe extern "C" fn lookup_elem(
-    handle: u64,
-    key: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn lookup_elem(handle: u64, key: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `handle` is a map and `key` is readable for its key size; `env` is this
     // run's.
     unsafe {
@@ -52,14 +46,8 @@ pub(super) unsafe extern "C" fn lookup_elem(
 }
 
 /// `bpf_map_lookup_percpu_elem`: the value of another CPU.
-pub(super) unsafe extern "C" fn lookup_percpu_elem(
-    handle: u64,
-    key: u64,
-    cpu: u64,
-    _: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn lookup_percpu_elem(handle: u64, key: u64, cpu: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     unsafe {
         let _section = section(env);
@@ -67,14 +55,8 @@ pub(super) unsafe extern "C" fn lookup_percpu_elem(
     }
 }
 
-pub(super) unsafe extern "C" fn update_elem(
-    handle: u64,
-    key: u64,
-    value: u64,
-    flags: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn update_elem(handle: u64, key: u64, value: u64, flags: u64, env: *mut RunEnv) -> u64 {
     let (from, value) = (key as *const u8, value as *const u8);
     // SAFETY: as above, and `value` is readable for the map's value size.
     unsafe {
@@ -85,14 +67,8 @@ pub(super) unsafe extern "C" fn update_elem(
     }
 }
 
-pub(super) unsafe extern "C" fn delete_elem(
-    handle: u64,
-    key: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn delete_elem(handle: u64, key: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: as for look-up.
     unsafe {
         if (*env).sleepable != 0 {
@@ -102,38 +78,20 @@ pub(super) unsafe extern "C" fn delete_elem(
     }
 }
 
-pub(super) unsafe extern "C" fn push_elem(
-    handle: u64,
-    value: u64,
-    flags: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn push_elem(handle: u64, value: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `handle` is a map and `value` is readable for its value size.
     unsafe { map(handle).push_ptr(value as *const u8, flags) as u64 }
 }
 
-pub(super) unsafe extern "C" fn pop_elem(
-    handle: u64,
-    value: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn pop_elem(handle: u64, value: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `handle` is a map and `value` is writable for its value size.
     unsafe { map(handle).pop_ptr(value as *mut u8) as u64 }
 }
 
-pub(super) unsafe extern "C" fn peek_elem(
-    handle: u64,
-    value: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn peek_elem(handle: u64, value: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above; a bloom filter only reads the value.
     unsafe { map(handle).peek_ptr(value as *mut u8) as u64 }
 }

@@ -7,14 +7,14 @@ use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
 static OWN: [(&str, HelperFn); 8] = [
-    ("bpf_rcu_read_lock", sections::enter),
-    ("bpf_rcu_read_unlock", sections::leave),
-    ("bpf_preempt_disable", sections::enter),
-    ("bpf_preempt_enable", sections::leave),
-    ("bpf_throw", throw),
-    ("bpf_iter_num_new", iterators::num_new),
-    ("bpf_iter_num_next", iterators::num_next),
-    ("bpf_iter_num_destroy", iterators::num_destroy),
+    ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
+    ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
+    ("bpf_preempt_disable", helper!(sections::enter, 0)),
+    ("bpf_preempt_enable", helper!(sections::leave, 0)),
+    ("bpf_throw", helper!(throw, 0)),
+    ("bpf_iter_num_new", helper!(iterators::num_new, 3)),
+    ("bpf_iter_num_next", helper!(iterators::num_next, 1)),
+    ("bpf_iter_num_destroy", helper!(iterators::num_destroy, 1)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.
@@ -24,7 +24,8 @@ pub(crate) fn provided() -> Vec<(u32, HelperFn)> {
 
 /// `bpf_throw`: engines implement it, since a called function cannot leave its caller. This entry tells them that
 /// the runtime provides it.
-unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+unsafe fn throw(_: *mut RunEnv) -> u64 {
     0
 }
 

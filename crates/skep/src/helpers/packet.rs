@@ -10,14 +10,8 @@ const RECOMPUTE: u64 = 1;
 /// `BPF_F_INVALIDATE_HASH`.
 const INVALIDATE_HASH: u64 = 2;
 
-pub(super) unsafe extern "C" fn skb_load_bytes(
-    context: u64,
-    offset: u64,
-    to: u64,
-    len: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn skb_load_bytes(context: u64, offset: u64, to: u64, len: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own, and only socket-buffer programs may call this.
     let skb = unsafe { &*(context as *const SkbContext) };
     let len = u64::from(len as u32);
@@ -36,7 +30,8 @@ pub(super) unsafe extern "C" fn skb_load_bytes(
     }
 }
 
-pub(super) unsafe extern "C" fn skb_store_bytes(
+#[inline]
+pub(super) unsafe fn skb_store_bytes(
     context: u64,
     offset: u64,
     from: u64,
@@ -86,7 +81,6 @@ mod tests {
                     offset,
                     out.as_mut_ptr() as u64,
                     out.len() as u64,
-                    0,
                     std::ptr::null_mut(),
                 ) as i64
             }

@@ -9,27 +9,15 @@ use skep_abi::{MAX_FORMAT, MAX_PRINTED, Printed, RunEnv};
 /// The most bytes of a message that reach the log.
 const MESSAGE_MAX: usize = 1023;
 
-pub(super) unsafe extern "C" fn trace_printk(
-    format: u64,
-    size: u64,
-    a: u64,
-    b: u64,
-    c: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn trace_printk(format: u64, size: u64, a: u64, b: u64, c: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `format` is readable for `size` bytes; `env` is this run's, with the record
     // of this call.
     unsafe { log(format, size, &[a, b, c], &take_printed(env), env) }
 }
 
-pub(super) unsafe extern "C" fn trace_vprintk(
-    format: u64,
-    size: u64,
-    values: u64,
-    bytes: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn trace_vprintk(format: u64, size: u64, values: u64, bytes: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `values` is readable for `bytes`, or null with 0 bytes; the rest as above.
     unsafe {
         let printed = take_printed(env);

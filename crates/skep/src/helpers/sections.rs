@@ -12,7 +12,8 @@ use crate::shared::Shared;
 use skep_abi::RunEnv;
 use skep_rcu::{Section, raw};
 
-pub(super) unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn enter(env: *mut RunEnv) -> u64 {
     // SAFETY: `env` is this run's, and its host is the runtime.
     unsafe {
         // A thread in a run has a slot, so it can always enter.
@@ -23,7 +24,8 @@ pub(super) unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, en
     0
 }
 
-pub(super) unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn leave(env: *mut RunEnv) -> u64 {
     // SAFETY: as above; counted sections were entered without a guard, on this thread.
     unsafe {
         if let Some(left) = (*env).sections.checked_sub(1) {

@@ -18,7 +18,8 @@ unsafe fn skb<'a>(context: u64) -> &'a mut SkbContext {
     unsafe { &mut *(context as *mut SkbContext) }
 }
 
-pub(super) unsafe extern "C" fn load_bytes_relative(
+#[inline]
+pub(super) unsafe fn load_bytes_relative(
     context: u64,
     offset: u64,
     to: u64,
@@ -34,32 +35,20 @@ pub(super) unsafe extern "C" fn load_bytes_relative(
         _ => u64::from(u32::MAX),
     };
     // SAFETY: the same was proved of the arguments of both helpers.
-    unsafe { skb_load_bytes(context, offset, to, len, 0, env) }
+    unsafe { skb_load_bytes(context, offset, to, len, env) }
 }
 
 /// Does nothing: all bytes are always accessible.
-pub(super) unsafe extern "C" fn pull_data(
-    context: u64,
-    len: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn pull_data(context: u64, len: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     if packet_range(skb, 0, u64::from(len as u32)).is_some() { 0 } else { EINVAL }
 }
 
 /// Changes the length of the packet to `len` bytes; new bytes are zero.
-pub(super) unsafe extern "C" fn change_tail(
-    context: u64,
-    len: u64,
-    flags: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn change_tail(context: u64, len: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     let len = u64::from(len as u32);
@@ -77,14 +66,8 @@ pub(super) unsafe extern "C" fn change_tail(
 }
 
 /// Inserts `len` zeroes before the packet.
-pub(super) unsafe extern "C" fn change_head(
-    context: u64,
-    len: u64,
-    flags: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn change_head(context: u64, len: u64, flags: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     let len = u64::from(len as u32);
@@ -100,19 +83,14 @@ pub(super) unsafe extern "C" fn change_head(
 }
 
 /// No checksum of the whole packet is kept, so there is none to update.
-pub(super) unsafe extern "C" fn csum_update(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn csum_update(_: *mut RunEnv) -> u64 {
     ENOTSUPP
 }
 
 /// The packet's hash, computed from its flow if it has none.
-pub(super) unsafe extern "C" fn get_hash_recalc(
-    context: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn get_hash_recalc(context: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     if skb.hash == 0 {
@@ -124,27 +102,15 @@ pub(super) unsafe extern "C" fn get_hash_recalc(
     skb.hash.into()
 }
 
-pub(super) unsafe extern "C" fn set_hash_invalid(
-    context: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn set_hash_invalid(context: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     unsafe { skb(context) }.hash = 0;
     0
 }
 
-pub(super) unsafe extern "C" fn set_hash(
-    context: u64,
-    hash: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn set_hash(context: u64, hash: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     unsafe { skb(context) }.hash = hash as u32;
     0
@@ -208,12 +174,12 @@ mod tests {
     fn the_tail_moves_within_the_buffer_and_leaves_an_ethernet_header() {
         let mut buffer = [0xff; 128];
         let mut skb = packet(&mut buffer);
-        assert_eq!(call(change_tail, &mut skb, 97, 0), -22);
-        assert_eq!(call(change_tail, &mut skb, 13, 0), -22);
-        assert_eq!(call(change_tail, &mut skb, 60, 1), -22);
-        assert_eq!(call(change_tail, &mut skb, 96, 0), 0);
+        assert_eq!(call(helper!(change_tail, 3), &mut skb, 97, 0), -22);
+        assert_eq!(call(helper!(change_tail, 3), &mut skb, 13, 0), -22);
+        assert_eq!(call(helper!(change_tail, 3), &mut skb, 60, 1), -22);
+        assert_eq!(call(helper!(change_tail, 3), &mut skb, 96, 0), 0);
         assert_eq!((skb.len, skb.data_end), (96, skb.buffer_end));
-        assert_eq!(call(change_tail, &mut skb, 14, 0), 0);
+        assert_eq!(call(helper!(change_tail, 3), &mut skb, 14, 0), 0);
         assert_eq!((skb.len, skb.data_end - skb.data), (14, 14));
         assert_eq!((&buffer[32..96], &buffer[96..]), (&[0xff; 64][..], &[0; 32][..]));
     }
@@ -222,8 +188,8 @@ mod tests {
     fn the_head_grows_into_the_room_before_it() {
         let mut buffer = [0xff; 128];
         let mut skb = packet(&mut buffer);
-        assert_eq!(call(change_head, &mut skb, 33, 0), -22);
-        assert_eq!(call(change_head, &mut skb, 14, 0), 0);
+        assert_eq!(call(helper!(change_head, 3), &mut skb, 33, 0), -22);
+        assert_eq!(call(helper!(change_head, 3), &mut skb, 14, 0), 0);
         assert_eq!((skb.len, skb.data_end - skb.data, skb.data_meta), (78, 78, skb.data));
         assert_eq!((&buffer[..18], &buffer[18..32]), (&[0xff; 18][..], &[0; 14][..]));
     }
@@ -254,7 +220,7 @@ mod tests {
         buffer[32 + 12] = 8;
         buffer[32 + 14] = 0x45;
         buffer[32 + 23] = 17;
-        let hash = |buffer: &mut [u8; 128]| call(get_hash_recalc, &mut packet(buffer), 0, 0);
+        let hash = |buffer: &mut [u8; 128]| call(helper!(get_hash_recalc, 1), &mut packet(buffer), 0, 0);
         let first = hash(&mut buffer);
         assert_ne!(first, 0);
         buffer[32 + 24] = 1; // the header's checksum
@@ -265,18 +231,18 @@ mod tests {
             assert_ne!(hash(&mut other), first, "byte {at}");
         }
         let mut skb = packet(&mut buffer);
-        assert_eq!(call(set_hash, &mut skb, 77, 0), 0);
-        assert_eq!(call(get_hash_recalc, &mut skb, 0, 0), 77);
-        call(set_hash_invalid, &mut skb, 0, 0);
-        assert_eq!(call(get_hash_recalc, &mut skb, 0, 0), first);
+        assert_eq!(call(helper!(set_hash, 2), &mut skb, 77, 0), 0);
+        assert_eq!(call(helper!(get_hash_recalc, 1), &mut skb, 0, 0), 77);
+        call(helper!(set_hash_invalid, 1), &mut skb, 0, 0);
+        assert_eq!(call(helper!(get_hash_recalc, 1), &mut skb, 0, 0), first);
     }
 
     #[test]
     fn all_bytes_of_the_packet_are_accessible() {
         let mut buffer = [0; 128];
         let mut skb = packet(&mut buffer);
-        assert_eq!(call(pull_data, &mut skb, 0, 0), 0);
-        assert_eq!(call(pull_data, &mut skb, 64, 0), 0);
-        assert_eq!(call(pull_data, &mut skb, 65, 0), -22);
+        assert_eq!(call(helper!(pull_data, 2), &mut skb, 0, 0), 0);
+        assert_eq!(call(helper!(pull_data, 2), &mut skb, 64, 0), 0);
+        assert_eq!(call(helper!(pull_data, 2), &mut skb, 65, 0), -22);
     }
 }

@@ -5,69 +5,41 @@ use skep_abi::RunEnv;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
-pub(super) unsafe extern "C" fn ktime_get_ns(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn ktime_get_ns(_: *mut RunEnv) -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-pub(super) unsafe extern "C" fn ktime_get_boot_ns(
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn ktime_get_boot_ns(_: *mut RunEnv) -> u64 {
     nanoseconds(ClockId::Boottime)
 }
 
-pub(super) unsafe extern "C" fn ktime_get_coarse_ns(
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn ktime_get_coarse_ns(_: *mut RunEnv) -> u64 {
     nanoseconds(ClockId::MonotonicCoarse)
 }
 
 /// Time in units of 4 ms, like that of kernels with the most common configuration (`CONFIG_HZ=250`).
-pub(super) unsafe extern "C" fn jiffies64(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn jiffies64(_: *mut RunEnv) -> u64 {
     nanoseconds(ClockId::MonotonicCoarse) / 4_000_000
 }
 
 /// Programs see a single node.
-pub(super) unsafe extern "C" fn get_numa_node_id(
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn get_numa_node_id(_: *mut RunEnv) -> u64 {
     0
 }
 
-pub(super) unsafe extern "C" fn get_smp_processor_id(
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    env: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn get_smp_processor_id(env: *mut RunEnv) -> u64 {
     // SAFETY: `env` is the environment of the run in progress.
     unsafe { (*env).cpu.into() }
 }
 
-pub(super) unsafe extern "C" fn get_prandom_u32(
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn get_prandom_u32(_: *mut RunEnv) -> u64 {
     thread_local! {
         // The system seeds `RandomState`, anew for each thread.
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u8));

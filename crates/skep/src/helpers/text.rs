@@ -8,7 +8,8 @@ use skep_abi::{MAX_FORMAT, MAX_PRINTED, RunEnv};
 /// The bits of the flags that are the base of a number.
 const BASE: u64 = 0x1f;
 
-pub(super) unsafe extern "C" fn strncmp(a: u64, size: u64, b: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+#[inline]
+pub(super) unsafe fn strncmp(a: u64, size: u64, b: u64, _: *mut RunEnv) -> u64 {
     for at in 0..u64::from(size as u32) {
         // SAFETY: the verifier proved that `a` is readable for `size` bytes, and `b` is a string with an end,
         // beyond which this does not read.
@@ -23,14 +24,8 @@ pub(super) unsafe extern "C" fn strncmp(a: u64, size: u64, b: u64, _: u64, _: u6
     0
 }
 
-pub(super) unsafe extern "C" fn strtol(
-    text: u64,
-    size: u64,
-    flags: u64,
-    result: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn strtol(text: u64, size: u64, flags: u64, result: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `text` is readable for `size` bytes.
     let text = unsafe { bytes(text, size) };
     let parsed = parse(&text, flags, true).and_then(|(negative, number, used)| {
@@ -43,14 +38,8 @@ pub(super) unsafe extern "C" fn strtol(
     unsafe { tell(parsed, result) }
 }
 
-pub(super) unsafe extern "C" fn strtoul(
-    text: u64,
-    size: u64,
-    flags: u64,
-    result: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn strtoul(text: u64, size: u64, flags: u64, result: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let text = unsafe { bytes(text, size) };
     let parsed = parse(&text, flags, false).map(|(_, number, used)| (number, used));
@@ -76,7 +65,8 @@ unsafe fn tell(parsed: Result<(u64, u64), u64>, result: u64) -> u64 {
 
 /// Formats like [`super::format`]; returns the length including the final zero byte, which may be more than was
 /// written. The rest of `out` is zeroed: the program takes all of it for written.
-pub(super) unsafe extern "C" fn snprintf(
+#[inline]
+pub(super) unsafe fn snprintf(
     out: u64,
     size: u64,
     format: u64,
@@ -179,7 +169,7 @@ mod tests {
         let (from, to) = (text.as_ptr() as u64, &raw mut result as u64);
         let function = if signed { strtol } else { strtoul };
         // SAFETY: the text is readable, the result writable.
-        let used = unsafe { function(from, text.len() as u64, base, to, 0, null_mut()) };
+        let used = unsafe { function(from, text.len() as u64, base, to, null_mut()) };
         (used as i64, result)
     }
 
@@ -215,7 +205,7 @@ mod tests {
     fn strings_compare_to_their_first_difference_the_size_or_their_end() {
         let compare = |a: &[u8], b: &std::ffi::CStr| {
             // SAFETY: `a` is readable for its length, `b` has an end.
-            unsafe { strncmp(a.as_ptr() as u64, a.len() as u64, b.as_ptr() as u64, 0, 0, null_mut()) as i64 }
+            unsafe { strncmp(a.as_ptr() as u64, a.len() as u64, b.as_ptr() as u64, null_mut()) as i64 }
         };
         assert_eq!(compare(b"skep", c"skep"), 0);
         assert_eq!(compare(b"skepxx", c"skep"), i64::from(b'x'));

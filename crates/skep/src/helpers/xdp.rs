@@ -8,14 +8,8 @@ use skep_abi::{RunEnv, XdpContext};
 const META_MAX: u64 = 252;
 const META_STEP: u64 = 4;
 
-pub(super) unsafe extern "C" fn adjust_head(
-    context: u64,
-    delta: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn adjust_head(context: u64, delta: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own, and only XDP programs may call this.
     let xdp = unsafe { &mut *(context as *mut XdpContext) };
     let delta = i64::from(delta as u32 as i32);
@@ -32,14 +26,8 @@ pub(super) unsafe extern "C" fn adjust_head(
     0
 }
 
-pub(super) unsafe extern "C" fn adjust_tail(
-    context: u64,
-    delta: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn adjust_tail(context: u64, delta: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let xdp = unsafe { &mut *(context as *mut XdpContext) };
     let delta = i64::from(delta as u32 as i32);
@@ -56,14 +44,8 @@ pub(super) unsafe extern "C" fn adjust_tail(
     0
 }
 
-pub(super) unsafe extern "C" fn adjust_meta(
-    context: u64,
-    delta: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn adjust_meta(context: u64, delta: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let xdp = unsafe { &mut *(context as *mut XdpContext) };
     let meta = xdp.data_meta.wrapping_add_signed(i64::from(delta as u32 as i32));
@@ -79,27 +61,15 @@ pub(super) unsafe extern "C" fn adjust_meta(
 }
 
 /// The number of bytes in the packet.
-pub(super) unsafe extern "C" fn get_buff_len(
-    context: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn get_buff_len(context: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let xdp = unsafe { &*(context as *const XdpContext) };
     xdp.data_end - xdp.data
 }
 
-pub(super) unsafe extern "C" fn load_bytes(
-    context: u64,
-    offset: u64,
-    to: u64,
-    len: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn load_bytes(context: u64, offset: u64, to: u64, len: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let xdp = unsafe { &*(context as *const XdpContext) };
     let len = u64::from(len as u32);
@@ -113,14 +83,8 @@ pub(super) unsafe extern "C" fn load_bytes(
     0
 }
 
-pub(super) unsafe extern "C" fn store_bytes(
-    context: u64,
-    offset: u64,
-    from: u64,
-    len: u64,
-    _: u64,
-    _: *mut RunEnv,
-) -> u64 {
+#[inline]
+pub(super) unsafe fn store_bytes(context: u64, offset: u64, from: u64, len: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: as above.
     let xdp = unsafe { &*(context as *const XdpContext) };
     let len = u64::from(len as u32);
@@ -153,10 +117,10 @@ mod tests {
         }
     }
 
-    fn call(f: skep_abi::HelperFn, context: &mut XdpContext, delta: i32) -> i64 {
+    fn call(f: unsafe fn(u64, u64, *mut RunEnv) -> u64, context: &mut XdpContext, delta: i32) -> i64 {
         let context: *mut XdpContext = context;
         // SAFETY: the context describes a live buffer; these helpers ignore the environment.
-        unsafe { f(context as u64, delta as u32 as u64, 0, 0, 0, std::ptr::null_mut()) as i64 }
+        unsafe { f(context as u64, delta as u32 as u64, std::ptr::null_mut()) as i64 }
     }
 
     #[test]
@@ -207,12 +171,12 @@ mod tests {
         // SAFETY: the context describes a live buffer, `bytes` is readable and writable.
         unsafe {
             let env = std::ptr::null_mut();
-            assert_eq!(get_buff_len(context, 0, 0, 0, 0, env), 64);
-            assert_eq!(load_bytes(context, 61, at, 4, 0, env), EINVAL);
-            assert_eq!(load_bytes(context, u64::from(u32::MAX), at, 4, 0, env), EINVAL);
-            assert_eq!(load_bytes(context, 60, at, 4, 0, env), 0);
-            assert_eq!(store_bytes(context, 0, at, 4, 0, env), 0);
-            assert_eq!(store_bytes(context, 61, at, 4, 0, env), EINVAL);
+            assert_eq!(get_buff_len(context, env), 64);
+            assert_eq!(load_bytes(context, 61, at, 4, env), EINVAL);
+            assert_eq!(load_bytes(context, u64::from(u32::MAX), at, 4, env), EINVAL);
+            assert_eq!(load_bytes(context, 60, at, 4, env), 0);
+            assert_eq!(store_bytes(context, 0, at, 4, env), 0);
+            assert_eq!(store_bytes(context, 61, at, 4, env), EINVAL);
         }
         assert_eq!((bytes, &buffer[30..38]), ([92, 93, 94, 95], &[30, 31, 92, 93, 94, 95, 36, 37][..]));
     }

@@ -14,7 +14,7 @@ use crate::domain::value::{Kind, Opaque, Trust, Value, is_lent};
 use crate::program::assumed::Maps;
 use skep_abi::{HelperProto, linux_helper, own_kfunc};
 use skep_btf::Btf;
-use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Width};
+use skep_isa::{AtomicOp, ByteOrder, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Width};
 use std::fmt::Write;
 
 /// The names that texts need.

@@ -6,7 +6,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::{CPUS, inside, map, program_delete, program_lookup, program_update};
 use proptest::prelude::*;
@@ -41,8 +41,11 @@ static ALLOCATOR: Counting = Counting;
 fn each(map: &Map, cpu: u32, mut visit: impl FnMut(&[u8], u32) -> bool) {
     let size = map.def().key_size as usize;
     let mut found = |key: *const u8, value: *mut u8| {
-        // SAFETY: the key is readable for its size, and the value for 4 bytes; other threads may write it.
-        unsafe { visit(std::slice::from_raw_parts(key, size), value.cast::<u32>().read_volatile()) }
+        // SAFETY: the key is readable for its size, and the value for 4 bytes; other threads may write it, atomically.
+        unsafe {
+            let value = (*value.cast::<AtomicU32>()).load(Ordering::Relaxed);
+            visit(std::slice::from_raw_parts(key, size), value)
+        }
     };
     // SAFETY: the CPU is the thread's.
     inside(map, cpu, |cpu| unsafe { map.for_each_ptr(cpu, &mut found) });

@@ -1,6 +1,7 @@
 //! Maps for tests.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use skep_abi::{MapDef, MapFlags, MapKind};
@@ -68,7 +69,7 @@ fn enter(map: &Map) -> Section<'_> {
 pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
     assert_eq!(key.len(), map.def().key_size as usize);
     let mut value = vec![0; map.def().value_size as usize];
-    // SAFETY: the key has the map's size, the CPU is the thread's, and values are read byte by byte with volatile loads
+    // SAFETY: the key has the map's size, the CPU is the thread's, and values are read byte by byte with atomic loads
     // because other threads of a test may write there.
     inside(map, cpu, |cpu| unsafe {
         let at = map.lookup_ptr(key.as_ptr(), cpu);
@@ -76,7 +77,7 @@ pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
             return None;
         }
         for (i, byte) in value.iter_mut().enumerate() {
-            *byte = at.add(i).read_volatile();
+            *byte = (*at.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed);
         }
         Some(())
     })?;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A layer-4 load balancer at the XDP hook. Packets for a virtual address are given to one of a few backends: the
- * destination address and MAC are rewritten, the checksums are mended by what changed (RFC 1624) and the frame is sent
+ * A layer-4 load balancer at the XDP hook. Packets for a virtual address go to one of several backends: the
+ * destination address and MAC are rewritten, the checksums are updated incrementally (RFC 1624) and the frame is sent
  * back out. A connection stays with its backend, remembered in `connections`; without an entry (a full table) the
  * hash of the 5-tuple gives the same answer as long as the set of backends stays the same.
  *
@@ -39,7 +39,7 @@ const volatile __be32 virtual4 = IP4(203, 0, 113, 80);
 const volatile __be32 virtual6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(0x80) };
 const volatile __u8 own_mac[6] = { 0x02, 0, 0, 0, 0, 0x50 };
 
-/* The backends to start with. An entry of `overrides` that is enabled replaces the one of the same index. */
+/* The initial backends. An enabled entry of `overrides` replaces the backend of the same index. */
 const volatile struct backend static_backends[BACKENDS] = {
 	{ IP4(10, 1, 0, 1), IP6(1), { 0x02, 0, 0, 0, 1, 1 }, 1 },
 	{ IP4(10, 1, 0, 2), IP6(2), { 0x02, 0, 0, 0, 1, 2 }, 1 },
@@ -80,13 +80,13 @@ struct {
 	__type(value, struct tally);
 } per_backend SEC(".maps");
 
-/* Echo requests answered, and packets for the service that could not be handed on. */
+/* Echo requests answered, and packets for the service that could not be forwarded. */
 __u64 echoes_answered;
 __u64 refused;
 
 /* ---- checksums ------------------------------------------------------------------------------------------------ */
 
-/* A one's-complement sum of 32 bits folded to 16 and complemented: what stands in a header. */
+/* A one's-complement sum of 32 bits folded to 16 and complemented, as in a header. */
 static __always_inline __u16 fold(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -102,7 +102,7 @@ static __always_inline __u16 mend(__u16 check, __u32 change)
 	return fold((__u32)((sum & 0xffffffff) + (sum >> 32)));
 }
 
-/* Mends the checksum of the TCP or UDP header at `cursor`; 0 when the header is cut short. */
+/* Updates the checksum of the TCP or UDP header at `cursor`; 0 if the header is truncated. */
 static __always_inline int mend_transport(void *cursor, void *end, __u8 protocol, __u32 change)
 {
 	if (protocol == IPPROTO_TCP) {
@@ -116,7 +116,7 @@ static __always_inline int mend_transport(void *cursor, void *end, __u8 protocol
 
 		if ((void *)(udp + 1) > end)
 			return 0;
-		/* Zero means that the sender computed none; a sum that comes out as zero is sent as all ones. */
+		/* Zero means that the sender computed none; a computed sum of zero is sent as all ones. */
 		if (udp->check) {
 			__u16 check = mend(udp->check, change);
 
@@ -185,7 +185,7 @@ static __noinline int tally_backend(__u32 index, __u64 bytes)
 	return 1;
 }
 
-/* Ports of a packet for the service; 0 when it is for another port or cut short. */
+/* Ports of a packet for the service; 0 if it is for another port or truncated. */
 static __always_inline int read_ports(void *cursor, void *end, __u8 protocol, struct connection *connection)
 {
 	struct udphdr *ports = cursor; /* TCP begins with the same four bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * What the packet examples share: header layouts that the UAPI headers do not give, and the numbers of the
- * protocols that they look at. Everything here is in the packet's byte order unless said otherwise.
+ * Common definitions of the packet examples: header layouts that the UAPI headers lack, and numbers of the
+ * protocols that they parse. Everything here is in network byte order unless stated otherwise.
  */
 #ifndef SKEP_EXAMPLES_COMMON_H
 #define SKEP_EXAMPLES_COMMON_H
@@ -23,10 +23,10 @@ struct vlan_tag {
 	__be16 inner_type;
 };
 
-/* A frame may carry a customer tag inside a service tag; more than two are nobody's honest traffic. */
+/* A frame may carry a customer tag inside a service tag; more than two are not legitimate. */
 #define MAX_VLAN_TAGS 2
 
-/* The first bytes that hop-by-hop, routing, destination and authentication headers have in common. */
+/* The common start of hop-by-hop, routing, destination and authentication headers. */
 struct ext_header {
 	__u8 next;
 	__u8 length;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Tells the host who speaks to whom: one record for every new pair of IPv4 addresses and protocol.
+ * Reports communicating hosts: one record for every new pair of IPv4 addresses and protocol.
  *
- * A bloom filter remembers the pairs; now and then it takes a new one for an old one, and never the other way round. The
- * records go to ring buffers, one for each protocol, which are found in a hash table of maps, so that the host can have
- * several threads that read them, and can put in rings for other protocols while this runs. A queue keeps the latest pairs:
- * where it is full, the oldest makes room.
+ * A bloom filter remembers the pairs; it may take a new pair for a known one, but never a known one for new. The
+ * records go to ring buffers, one for each protocol, which are found in a hash table of maps, so that several threads
+ * of the host can read them, and the host can add ring buffers for other protocols at run time. A queue keeps the
+ * latest pairs; if it is full, the oldest pair is dropped.
  */
 #include "common.h"
 
@@ -51,7 +51,7 @@ struct {
 __u64 contacts;
 __u64 unheard; /* no ring for the protocol, or no room in it */
 
-/* Fills a record; whether it is to be told. */
+/* Fills a record; returns whether to report it. */
 static __always_inline int fill(struct contact *contact, const struct pair *pair, const struct iphdr *ip)
 {
 	contact->pair = *pair;
@@ -91,7 +91,7 @@ int contact(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Forgets the oldest of the latest pairs; drops packets where there was none. */
+/* Removes the oldest of the latest pairs; drops the packet if there is none. */
 SEC("xdp")
 int forget(struct xdp_md *ctx __attribute__((unused)))
 {

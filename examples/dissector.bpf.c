@@ -2,18 +2,18 @@
  *
  * A flow dissector at a TC hook: which conversation a packet belongs to, through VLAN tags, MPLS labels and tunnels.
  *
- * Each protocol has a parser. A parser looks at one header, notes what it says, moves on past it and jumps to the
- * parser of what comes next by a tail call, so headers may follow each other in any order:
+ * Each protocol has a parser. A parser reads one header, records its content, advances past it and makes a tail call
+ * to the parser of the next header, so headers may follow each other in any order:
  *
  *   dissect (Ethernet) --> vlan, mpls --> ipv4, ipv6 --> options, fragment, gre --> transport --> the table of flows
  *                          ^    tunnels lead back        |
  *                          +-----------------------------+
  *
- * What one parser leaves for the next lies in the scratch words of the socket buffer. The last one reads the innermost
- * addresses and the ports. A packet with more than 33 headers is given up: that is how many tail calls there may be.
+ * Parsers pass their results in the scratch words of the socket buffer. The last one reads the innermost
+ * addresses and the ports. A packet with more than 33 headers is not parsed: that is the maximum number of tail calls.
  *
- * Compiled with -DTAIL_CALLS=0 (dissector_calls.bpf.c), the parsers are functions instead that return who is next, and
- * a loop calls them.
+ * Compiled with -DTAIL_CALLS=0 (dissector_calls.bpf.c), the parsers are instead functions that return the next parser,
+ * and a loop calls them.
  */
 #include "common.h"
 
@@ -27,10 +27,10 @@
 #define DISSECTED TC_ACT_OK
 #define NOT_DISSECTED TC_ACT_UNSPEC
 
-/* Nothing is looked for behind this. */
+/* Headers beyond this offset are not parsed. */
 #define MAX_OFFSET 1024
 
-/* A MAC header; unlike struct ethhdr it lies where words of two bytes may lie. */
+/* A MAC header; unlike struct ethhdr it is aligned to two bytes. */
 struct mac_header {
 	__u8 destination[ETH_ALEN];
 	__u8 source[ETH_ALEN];
@@ -44,7 +44,7 @@ struct mpls_entry {
 
 #define MPLS_BOTTOM 0x100
 
-/* What all GRE headers begin with (RFC 2784, 2890), and which words of four bytes follow. */
+/* The common start of GRE headers (RFC 2784, 2890), and the flags of the words of four bytes that follow. */
 struct gre_header {
 	__be16 flags;
 	__be16 protocol;
@@ -54,13 +54,13 @@ struct gre_header {
 #define GRE_KEY 0x2000
 #define GRE_SEQUENCE 0x1000
 
-/* TCP, UDP and SCTP begin with them. */
+/* The common start of TCP, UDP and SCTP headers. */
 struct ports {
 	__be16 source;
 	__be16 destination;
 };
 
-/* A flow: IPv4 addresses stand in the last word of 16 zeroed bytes. */
+/* A flow: IPv4 addresses are in the last word of 16 zeroed bytes. */
 struct flow_key {
 	__be32 source[4];
 	__be32 destination[4];
@@ -70,7 +70,7 @@ struct flow_key {
 	__u8 unused;
 };
 
-/* What else is known of its last packet. */
+/* Further properties of its last packet. */
 struct flow {
 	__u16 nhoff; /* where its innermost network header is */
 	__u16 thoff; /* where its transport header is */
@@ -81,7 +81,7 @@ struct flow {
 #define FIRST_FRAGMENT 2
 #define ENCAPSULATED 4
 
-/* What one parser leaves for the next, by its word in cb[]. */
+/* Results of parsers, by their word in cb[]. */
 enum scratch {
 	OFFSET, /* of the next header */
 	NHOFF,
@@ -103,7 +103,7 @@ enum parser {
 	PARSERS,
 };
 
-/* Whether flows are stored; without, the last one can be read in `found`. */
+/* Whether flows are stored; if not, `found` has the last one. */
 const volatile __u32 store = 1;
 
 struct {
@@ -113,7 +113,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* The flow that is being found. */
+/* The current flow. */
 struct found {
 	struct flow_key key;
 	struct flow flow;
@@ -169,8 +169,8 @@ struct {
 	int name(struct __sk_buff *skb)
 
 /*
- * Returns only where no more tail calls are left, or nobody is there. The empty instruction names the parser: without, the
- * compiler makes one call of several, and its slot a variable.
+ * Returns only if no tail call is left, or the slot is empty. The empty instruction keeps the call sites apart: without
+ * it, the compiler merges several calls into one with a variable slot.
  */
 #define GO_ON(skb, parser)							\
 	do {									\
@@ -193,7 +193,7 @@ struct {
 
 #endif
 
-/* Points to the header at one of the offsets in cb[], if so many bytes of it are there. */
+/* Points to the header at one of the offsets in cb[], if that many bytes of it are in the packet. */
 #define TAKE_HEADER(skb, offset, header, bytes)					\
 	do {									\
 		if (skb->cb[offset] > MAX_OFFSET)				\
@@ -289,7 +289,7 @@ PARSER(parse_vlan)
 	return by_ethertype(skb, tag->inner_type);
 }
 
-/* What lies under a stack of labels is not told: it is an IP packet if its first bits look like one (RFC 4928). */
+/* Labels do not name their payload: it is an IP packet if its first bits look like one (RFC 4928). */
 PARSER(parse_mpls)
 {
 	struct mpls_entry *entry;
@@ -335,7 +335,7 @@ PARSER(parse_ipv6)
 	return by_next_header(skb, ip->nexthdr);
 }
 
-/* Hop-by-hop options, destination options and routing headers: of one shape (RFC 8200, 4.3 to 4.6). */
+/* Hop-by-hop options, destination options and routing headers have the same layout (RFC 8200, 4.3 to 4.6). */
 PARSER(parse_options)
 {
 	struct ext_header *ext;
@@ -345,7 +345,7 @@ PARSER(parse_options)
 	return by_next_header(skb, ext->next);
 }
 
-/* A header that says offset 0 and nothing more is that of a whole packet (RFC 6946). */
+/* A header with offset 0 and without more fragments is that of a whole packet (RFC 6946). */
 PARSER(parse_fragment)
 {
 	struct frag_header *frag;
@@ -365,7 +365,7 @@ PARSER(parse_gre)
 	__u32 bytes = sizeof(*gre);
 
 	TAKE_HEADER(skb, OFFSET, gre, sizeof(*gre));
-	/* The other bits are versions and a routing that nobody uses. */
+	/* The other bits are versions and source routing, which is unused. */
 	if (gre->flags & ~bpf_htons(GRE_CHECKSUM | GRE_KEY | GRE_SEQUENCE))
 		return NOT_DISSECTED;
 	if (gre->flags & bpf_htons(GRE_CHECKSUM))
@@ -443,7 +443,7 @@ int dissect(struct __sk_buff *skb)
 
 #else
 
-/* As many as there may be tail calls. */
+/* The maximum number of tail calls. */
 #define MAX_JUMPS 33
 
 SEC("tc")

@@ -2,16 +2,16 @@
  *
  * A stateless XDP firewall. A frame is dropped when
  *
- *   - it is cut short or contradicts itself (lengths, versions, flags that no honest stack sends),
- *   - its IPv4 or IPv6 source or destination lies in a blocked prefix,
+ *   - it is truncated or inconsistent (lengths, versions, flags that no honest stack sends),
+ *   - its IPv4 or IPv6 source or destination is in a blocked prefix,
  *   - its TCP or UDP destination port is blocked,
- *   - it is a fragment that hides its ports and the configuration says so,
+ *   - it is a fragment without ports and the configuration forbids these,
  *
  * and passed otherwise. Up to two VLAN tags and four IPv6 extension headers are looked through.
  *
  * Each list has two sources: a short one in .rodata, which the host may rewrite before the program is loaded, and a
- * map, which the host may change at any time. `verdicts` says how often each reason decided and how many bytes that
- * was; `offenders` counts what was dropped for its address or port, by source.
+ * map, which the host may change at any time. `verdicts` counts packets and bytes for each reason; `offenders`
+ * counts frames that were dropped for their address or port, by source.
  */
 #include "common.h"
 
@@ -77,7 +77,7 @@ volatile __u32 drop_fragments = 0;
 /* Count sources of dropped frames in `offenders`. */
 volatile __u32 track_offenders = 1;
 
-/* All frames and bytes seen, whatever became of them. */
+/* All frames and bytes seen, with any verdict. */
 __u64 frames_seen;
 __u64 bytes_seen;
 
@@ -179,7 +179,7 @@ static __always_inline int blocked_service(__u8 protocol, __be16 port)
 
 /* ---- the layers ----------------------------------------------------------------------------------------------- */
 
-/* The ports behind an IP header that ends at `cursor`; `pass` is the verdict when they are not blocked. */
+/* The ports after an IP header that ends at `cursor`; `pass` is the verdict if they are not blocked. */
 static __always_inline enum reason inspect_transport(void *cursor, void *end, __u8 protocol, enum reason pass)
 {
 	if (protocol == IPPROTO_TCP) {
@@ -233,7 +233,7 @@ static __always_inline enum reason inspect_ipv4(void *cursor, void *end, struct 
 			return DROP_FRAGMENT;
 		if (fragment & IP4_OFFSET)
 			return PASS_FRAGMENT;
-		/* The ports must be in the first fragment, or a filter can be talked past (RFC 1858). */
+		/* The ports must be in the first fragment; otherwise a filter can be bypassed (RFC 1858). */
 		if (total_bytes < header_bytes + sizeof(struct tcphdr))
 			return DROP_FRAGMENT;
 	}

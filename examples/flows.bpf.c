@@ -3,10 +3,10 @@
  * Flow accounting at a TC hook: packets, bytes, first and last time and the union of the TCP flags of every 5-tuple.
  *
  * IPv4 and IPv6 share one table: an IPv4 address is stored in the last word of 16 zeroed bytes. A flow is created by
- * whichever CPU comes first (BPF_NOEXIST), and everybody adds to it atomically afterwards, so that no packet is lost
- * between two CPUs that see a new flow at once.
+ * the CPU that comes first (BPF_NOEXIST), and all CPUs add to it atomically afterwards, so that no packet is lost
+ * if two CPUs see a new flow at the same time.
  *
- * The parsers are subprograms of their own (__noinline): they take packet pointers and a pointer into their caller's
+ * The parsers are subprograms (__noinline): they take packet pointers and a pointer into their caller's
  * stack.
  */
 #include "common.h"
@@ -64,7 +64,7 @@ static __noinline int count(__u32 what)
 	return 0;
 }
 
-/* Ports and flags of the header at `cursor`; -1 when it is cut short. Other protocols have neither. */
+/* Ports and flags of the header at `cursor`; -1 if it is truncated. Other protocols have neither. */
 static __noinline int parse_transport(void *cursor, void *end, struct flow_key *key)
 {
 	if (key->protocol == IPPROTO_TCP) {
@@ -156,7 +156,7 @@ static __noinline int account(const struct flow_key *key, __u64 bytes, __u64 tcp
 
 		if (bpf_map_update_elem(&flows, key, &fresh, BPF_NOEXIST) == 0)
 			count(NEW_FLOWS);
-		/* Made by us or, an instant before, by another CPU. */
+		/* Created by this CPU or, just before, by another one. */
 		flow = bpf_map_lookup_elem(&flows, key);
 		if (!flow)
 			return count(TABLE_FULL);

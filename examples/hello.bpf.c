@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * The smallest XDP program that does something to look at: it prints the length of each packet and passes it on.
+ * The smallest XDP program with a visible effect: it prints the length of each packet and passes it.
  */
 #include <linux/bpf.h>
 

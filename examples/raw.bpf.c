@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * A program over a host's own memory, for which no packet is needed: the first argument is a read-write buffer whose
- * size the verifier knows, the second its length in bytes. It returns the sum of all bytes and leaves each byte
- * replaced by the sum up to and including it.
+ * size the verifier knows, the second its length in bytes. It returns the sum of all bytes and replaces each
+ * byte by the sum up to and including it.
  */
 #include <linux/types.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Marks DNS over IPv4 as expedited (DSCP 46) at a TC hook, through the helpers that copy packet bytes rather than
- * through packet pointers, and mends the header checksum.
+ * Marks DNS over IPv4 as expedited (DSCP 46) at a TC hook, through the helpers that copy packet bytes instead of
+ * packet pointers, and updates the header checksum.
  */
 #include "common.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Takes the outer VLAN tag off every tagged frame: moves the two MAC addresses over the tag and then the start of the
- * packet (bpf_xdp_adjust_head), and pads what became too short for Ethernet (bpf_xdp_adjust_tail).
+ * Removes the outer VLAN tag from every tagged frame: moves the two MAC addresses over the tag and then the start of
+ * the packet (bpf_xdp_adjust_head), and pads frames that become too short for Ethernet (bpf_xdp_adjust_tail).
  */
 #include "common.h"
 
@@ -26,7 +26,7 @@ int unvlan(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	__sync_fetch_and_add(&untagged, 1);
 
-	/* The old pointers are void now. */
+	/* The old pointers are invalid now. */
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	missing = SHORTEST_FRAME - (end - data);

@@ -1,6 +1,6 @@
 //! Arithmetic, comparisons and byte order (RFC 9669 section 4), as functions of numbers.
 //!
-//! Everything is computed twice: in 64 bits, and in 32 bits of which the upper half of the result is zero.
+//! Every operation exists in 64 bits, and in 32 bits with a zero upper half of the result.
 //! Nothing here can trap: division by zero and the one overflowing quotient have results (section 4.1).
 
 use skep_isa::{AluOp, ByteOrder, Cond, Size, Width};
@@ -84,7 +84,7 @@ pub(crate) fn sign_extend(from: Size, a: u64) -> u64 {
     }
 }
 
-/// The lower `size` of `a` in another byte order, the rest cleared.
+/// The lower `size` of `a` in the other byte order, the rest cleared.
 pub(crate) fn endian(order: ByteOrder, size: Size, a: u64) -> u64 {
     match (order, size) {
         (ByteOrder::ToLittle, Size::B1) | (ByteOrder::ToBig, Size::B1) | (ByteOrder::Swap, Size::B1) => {

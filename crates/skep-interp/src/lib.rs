@@ -84,8 +84,8 @@ pub enum Error {
     },
     /// The program may read freed objects, and no probe loads were given.
     #[error(
-        "instruction {slot} reads an object of the host that may be gone, and must give 0 where it faults: give the \
-         interpreter loads that may fault (Interpreter::probing), which need the host's fault handler"
+        "instruction {slot} reads an object of the host that may be gone: give the interpreter probe loads \
+         (Interpreter::probing), which need the host's fault handler"
     )]
     NoProbes {
         /// The first such instruction.

@@ -48,7 +48,7 @@ fn programs_in_handlers_cannot_change_a_map_they_interrupted() {
     let enough = || REFUSED.load(Ordering::Relaxed) >= 20;
     while_interrupted(libc::SIGUSR1, enough, || {
         for engine in ENGINES {
-            assert_eq!(replace(program, engine), 0, "it interrupts nobody");
+            assert_eq!(replace(program, engine), 0, "it interrupts no change");
         }
     });
     let (done, refused) = (DONE.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));

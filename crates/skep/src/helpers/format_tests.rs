@@ -86,7 +86,7 @@ fn addresses_are_printed_as_a_hash_by_every_conversion() {
     assert_ne!(
         shown("%p", (0x1234, Printable::Number)),
         "0000000000001234",
-        "nobody asked for the address itself"
+        "the address itself was not requested"
     );
     let twice = printed("%p %p", &[(0x1234, Printable::Number); 2], 64).unwrap().0;
     let (first, second) = std::str::from_utf8(&twice).unwrap().split_once(' ').unwrap();

@@ -209,9 +209,9 @@ mod tests {
         };
         assert_eq!(compare(b"skep", c"skep"), 0);
         assert_eq!(compare(b"skepxx", c"skep"), i64::from(b'x'));
-        assert_eq!(compare(b"ske", c"skep"), 0, "only so many bytes are compared");
+        assert_eq!(compare(b"ske", c"skep"), 0, "only that many bytes are compared");
         assert_eq!(compare(b"ske\0x", c"skep"), -i64::from(b'p'));
         assert_eq!(compare(b"", c"skep"), 0);
-        assert_eq!(compare(b"a\0b", c"a"), 0, "nothing behind the end counts");
+        assert_eq!(compare(b"a\0b", c"a"), 0, "bytes after the end do not count");
     }
 }

@@ -299,7 +299,7 @@ impl Theirs {
         let record = (from < to).then(|| {
             let at = PAGE + from as usize % RING;
             let header = self.producers.load4(at);
-            assert_eq!(header & 1 << 31, 0, "nobody has it");
+            assert_eq!(header & 1 << 31, 0, "the record is not busy");
             (header & 1 << 30 == 0).then(|| self.producers.read(at + 8, header as usize))
         });
         self.consumer.store8(0, to);

@@ -88,7 +88,7 @@ fn one_memory_may_be_passed_twice() {
         from.fill(9);
     };
     let text = "r3 = r1\nr2 = 2\nr4 = 2\ncall 1000\nr0 = 0\nexit";
-    assert_eq!(run(swap, text).1[..3], [9, 9, 3], "what is given back last stays");
+    assert_eq!(run(swap, text).1[..3], [9, 9, 3], "the last copy back wins");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn the_keeper_takes_no_virtual_cpu() {
         std::thread::sleep(Duration::from_millis(2));
     }
     runtime.release_cpu();
-    assert_eq!(domain.in_use(), 0, "somebody has a virtual CPU: it can only be the keeper");
+    assert_eq!(domain.in_use(), 0, "a virtual CPU is in use: only the keeper can have it");
 }
 
 /// A failed operation changes nothing, including the entry contract of a program array.

@@ -11,7 +11,7 @@ fn the_perf_map_names_code_by_tag_and_name_on_request() {
     let _ = std::fs::remove_file(&map);
     let object = Object::parse(FIREWALL).unwrap();
     let unseen = Runtime::new().unwrap().load(&object).unwrap();
-    assert!(!std::path::Path::new(&map).exists(), "nobody asked for it");
+    assert!(!std::path::Path::new(&map).exists(), "it was not requested");
     drop(unseen);
 
     let runtime = Runtime::builder().code(text::Config::new().perf_map(true)).build().unwrap();

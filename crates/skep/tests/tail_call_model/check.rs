@@ -133,14 +133,14 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RanReclaimed => "a reader executes memory that was reclaimed",
-            Self::RanLeftovers => "a reader executes what was there before",
+            Self::RanLeftovers => "a reader executes an old instruction",
             Self::RanUnwritten => "a reader executes a stub that is not written",
             Self::UnwoundWithoutJump => "a frame is unwound and no jump taken",
             Self::RanUnexplained => "no legal order explains what a reader runs",
-            Self::RanAfterSynchronize => "a reader runs what was replaced before synchronize was called",
-            Self::Leaked => "memory is lost",
+            Self::RanAfterSynchronize => "a reader runs a program replaced before synchronize was called",
+            Self::Leaked => "memory leaks",
             Self::TooManyStubs => "more stubs are alive than the bound",
-            Self::Stuck => "nobody can go on, and something is unfinished",
+            Self::Stuck => "no step is possible, and something is unfinished",
         })
     }
 }

@@ -25,7 +25,7 @@ fn freeze_while<T: PartialEq>(
     thread::scope(|scope| {
         let changing = [scope.spawn(change), scope.spawn(change)];
         while !begun.load(Ordering::Relaxed) {
-            assert!(!changing.iter().all(|thread| thread.is_finished()), "nobody changes it");
+            assert!(!changing.iter().all(|thread| thread.is_finished()), "no thread changes it");
             thread::yield_now();
         }
         map.freeze();

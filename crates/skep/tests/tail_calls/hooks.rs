@@ -107,7 +107,7 @@ fn after_synchronize_no_thread_is_in_the_old_program() {
             std::thread::yield_now();
         }
         link.replace(&kit.load("new", &returns(2))).unwrap();
-        assert_eq!(results(&hook), [2], "the new one runs while somebody is in the old one");
+        assert_eq!(results(&hook), [2], "the new one runs while a thread is in the old one");
         scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(20));
             GO_ON.store(true, Ordering::SeqCst);

@@ -156,7 +156,7 @@ fn a_removed_map_lives_until_runs_that_found_it_end() {
             meet();
             let result = run.join().unwrap();
             settled(&kit.runtime);
-            assert_eq!(weak.strong_count(), 0, "{engine:?}: nobody has it");
+            assert_eq!(weak.strong_count(), 0, "{engine:?}: unreferenced");
             result
         });
         assert_eq!(result, 55);

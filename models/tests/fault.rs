@@ -138,7 +138,7 @@ fn a_chunk_is_used_again(waits: bool) {
 }
 
 #[test]
-fn the_later_text_of_a_chunk_is_found_and_never_the_earlier_one() {
+fn only_the_later_text_of_a_chunk_is_found() {
     a_chunk_is_used_again(true);
 }
 

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_of_tcp_and_udp_over_both_families_sums_to_all_ones() {
+    fn tcp_and_udp_checksums_verify_over_both_families() {
         let v4 = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
         let v6 = [
             IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),

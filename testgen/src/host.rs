@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_source_makes_the_same_state_at_the_same_place() {
+    fn equal_sources_make_equal_states_at_equal_addresses() {
         for flavour in [Flavour::Buffer { len: 33 }, Flavour::Xdp, Flavour::Skb] {
             let mut host = Host::new(flavour);
             let mut run = || {

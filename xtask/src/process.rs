@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watched_run_keeps_the_lines_of_both_streams_and_the_failure() {
+    fn a_watched_run_keeps_both_streams_and_the_failure() {
         let script = "echo shown; echo 'told aside' >&2; exit 3";
         let (outcome, lines) = Process::new("sh", &["-c", script]).run_watched().unwrap();
         assert!(outcome.unwrap_err().contains("exit status: 3"));

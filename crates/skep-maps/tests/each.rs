@@ -151,7 +151,7 @@ fn nothing_is_allocated() {
 }
 
 #[test]
-fn an_element_that_stays_is_visited_once_while_others_change_the_map() {
+fn an_element_that_stays_is_visited_once_during_changes() {
     let map = map(MapKind::Hash, 8, 4, 400);
     let stays: BTreeSet<Vec<u8>> = (0..100).map(|number| key(number, 8)).collect();
     for key in &stays {

@@ -118,7 +118,7 @@ fn a_hash_table_that_fits_the_limit_never_runs_out_of_memory() {
 }
 
 #[test]
-fn compiled_code_finds_every_value_of_an_array_where_the_helper_does() {
+fn compiled_code_and_the_helper_find_equal_addresses() {
     for (kind, value_size) in [(MapKind::Array, 13), (MapKind::PercpuArray, 13), (MapKind::PercpuArray, 8)] {
         let map = Arc::new(map(kind, 4, value_size, 50));
         let link = map.link();

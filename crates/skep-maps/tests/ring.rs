@@ -263,7 +263,7 @@ fn asleep(consumer: &mut RingBuffer, timeout: Duration, f: impl FnOnce() + Send)
 }
 
 #[test]
-fn the_consumer_sleeps_until_a_record_comes_and_flags_are_honoured() {
+fn the_consumer_sleeps_until_a_record_or_forced_wake_up() {
     const LONG: Duration = Duration::from_secs(20);
     let (map, mut consumer) = ring(4096);
     for flags in [0, FORCE_WAKEUP, FORCE_WAKEUP | NO_WAKEUP] {
@@ -302,7 +302,7 @@ fn sealed(producer: u64, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn every_record_of_many_producers_comes_once_whole_and_in_order() {
+fn records_of_many_producers_arrive_once_whole_in_order() {
     const PRODUCERS: u64 = 4;
     const EACH: u64 = 30_000;
     let (map, mut consumer) = ring(8192);

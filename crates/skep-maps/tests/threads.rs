@@ -479,7 +479,7 @@ fn after_freezing_no_write_of_the_host_is_under_way() {
 }
 
 #[test]
-fn after_freezing_no_change_of_programs_or_maps_by_the_host_is_under_way() {
+fn no_host_change_of_references_outlasts_freezing() {
     for kind in [MapKind::ProgArray, MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
         for _ in 0..50 {
             let map = map(kind, 4, 4, 2);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_fill_their_slabs_and_are_aligned_where_they_were_asked_to_be() {
+    fn objects_fill_their_slabs_with_the_requested_alignment() {
         for (size, align, offset) in
             [(8, 8, 0), (24, 8, 0), (24, 64, 0), (200, 64, 56), (1, 1, 0), (5000, 4096, 0), (100_000, 64, 24)]
         {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_first_in_first_out_and_give_out_what_is_wanted() {
+    fn queues_are_first_in_first_out() {
         let store = Store::new(layout(24, 8, 0), 0).unwrap();
         let queue = Queue::default();
         (0..5).for_each(|number| queue.push(&store, number));

@@ -56,7 +56,7 @@ fn objects_in_use_are_different_and_aligned_and_counted() {
 }
 
 #[test]
-fn a_freed_object_is_unchanged_and_not_reused_while_a_reader_is_inside() {
+fn a_freed_object_stays_unchanged_while_a_reader_is_inside() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
         let domain = Domain::new(4).unwrap();
         let cache = cache(&domain, policy, 10_000);
@@ -368,7 +368,7 @@ fn with_immediate_reuse_the_same_readers_see_objects_become_others() {
 }
 
 #[test]
-fn dropping_a_cache_does_not_wait_but_its_memory_waits_for_readers() {
+fn dropping_a_cache_defers_its_memory_past_readers() {
     let domain = Domain::new(2).unwrap();
     for policy in Policy::ALL {
         let cache = cache(&domain, policy, 1000);

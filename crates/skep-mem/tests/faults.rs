@@ -63,7 +63,7 @@ fn work(cache: &Cache, objects: &mut Vec<NonNull<u8>>) -> usize {
         }
     }
     for object in objects.drain(..) {
-        // SAFETY: as above; nobody else knows the objects, and each is freed once.
+        // SAFETY: as above; no other thread knows the objects, and each is freed once.
         unsafe { cache.free(reader.number(), object) };
     }
     refused

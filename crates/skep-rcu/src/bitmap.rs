@@ -129,7 +129,7 @@ mod models {
     use loom::thread;
 
     #[test]
-    fn loom_a_slot_has_one_owner_at_a_time_and_the_next_one_sees_what_it_wrote() {
+    fn loom_a_slot_s_next_owner_sees_the_last_one_s_writes() {
         model(|| {
             let shared = Arc::new((Bitmap::new(2), [UnsafeCell::new(0u32), UnsafeCell::new(0u32)]));
             let work = |shared: &(Bitmap, [UnsafeCell<u32>; 2])| {
@@ -160,7 +160,7 @@ mod models {
     }
 
     #[test]
-    fn loom_when_more_threads_want_a_slot_than_there_are_one_gets_none_or_both_take_turns() {
+    fn loom_a_contended_slot_is_refused_or_reused() {
         model(|| {
             let shared = Arc::new((Bitmap::new(1), UnsafeCell::new(0u32)));
             let work = |shared: &(Bitmap, UnsafeCell<u32>)| {

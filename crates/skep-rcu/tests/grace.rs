@@ -84,7 +84,7 @@ fn a_nested_section_keeps_the_epoch_of_the_outermost_one() {
 }
 
 #[test]
-fn a_section_that_leaves_the_closure_it_was_made_in_still_counts() {
+fn a_section_moved_out_of_its_closure_still_counts() {
     for domain in all_kinds() {
         let reader = domain.reader().unwrap();
         let mut escaped = None;
@@ -190,7 +190,7 @@ fn waiting_on_the_keeper_is_an_error() {
 }
 
 #[test]
-fn callbacks_run_once_in_order_and_barrier_waits_for_all_of_them() {
+fn callbacks_run_once_in_order_before_barrier_returns() {
     for domain in all_kinds() {
         const EACH: usize = 1000;
         let ran: Arc<[Mutex<Vec<usize>>; 4]> = Arc::default();
@@ -213,7 +213,7 @@ fn callbacks_run_once_in_order_and_barrier_waits_for_all_of_them() {
 }
 
 #[test]
-fn a_sleepable_reader_blocks_no_normal_callback_and_no_deferred_work() {
+fn a_sleepable_reader_blocks_no_normal_callback() {
     for domain in all_kinds() {
         let (send, receive) = mpsc::channel();
         let late = Arc::new(AtomicUsize::new(0));
@@ -278,7 +278,7 @@ fn a_callback_that_panics_is_counted_and_loses_nothing() {
 }
 
 #[test]
-fn callbacks_that_wait_at_the_last_drop_still_run_and_the_drop_does_not_wait() {
+fn callbacks_waiting_at_the_last_drop_still_run() {
     for domain in all_kinds() {
         let (send, receive) = mpsc::channel();
         let held = Arc::new(Barrier::new(2));
@@ -340,7 +340,7 @@ fn a_burst_of_calls_wakes_the_keeper_a_few_times_at_most() {
 }
 
 #[test]
-fn calls_that_wait_behind_a_reader_do_not_wake_the_keeper_and_others_do() {
+fn only_callbacks_that_can_run_wake_the_keeper() {
     let domain = Domain::new(2).unwrap();
     with_a_reader_inside(&domain, true, false, || {
         let ran = Arc::new(AtomicBool::new(false));
@@ -365,7 +365,7 @@ fn calls_that_wait_behind_a_reader_do_not_wake_the_keeper_and_others_do() {
 }
 
 #[test]
-fn a_domain_whose_keeper_cannot_be_started_works_and_reports_it() {
+fn a_domain_without_a_startable_keeper_works_and_reports_it() {
     let domain = Domain::builder().keeper_stack(1 << 60).build().unwrap();
     assert_eq!(domain.stats().keeper, KeeperState::NotNeededYet);
     let ran = Arc::new(AtomicU64::new(0));
@@ -403,7 +403,7 @@ fn a_domain_without_membarrier_reports_it() {
 }
 
 #[test]
-fn an_unguarded_section_blocks_normal_grace_periods_until_it_is_left() {
+fn an_unguarded_section_blocks_grace_periods_until_left() {
     for domain in all_kinds() {
         let passes = |grace| domain.try_pass(domain.cookie(), grace);
         let _sleepable = domain.enter_sleepable().unwrap();

@@ -53,7 +53,7 @@ fn a_forked_child_may_read_and_never_waits() {
 }
 
 #[test]
-fn a_child_made_while_the_keeper_works_drops_its_domain_without_waiting() {
+fn a_child_drops_its_domain_without_waiting() {
     let domain = Domain::new(4).unwrap();
     let running = Arc::new(AtomicBool::new(true));
     thread::scope(|scope| {

@@ -80,7 +80,7 @@ fn threads_inside_together_have_different_numbers_the_lowest_ones() {
 }
 
 #[test]
-fn when_all_slots_are_claimed_the_error_names_their_number_and_a_remedy() {
+fn the_error_without_free_slots_names_a_remedy() {
     let slots = Domain::new(1).unwrap();
     drop(slots.enter().unwrap()); // claimed, though not inside
     thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn an_instance_of_no_slots_or_too_many_is_refused() {
 }
 
 #[test]
-fn a_slot_in_use_is_not_given_back_and_an_idle_one_is() {
+fn only_an_idle_slot_is_given_back() {
     let slots = Domain::new(2).unwrap();
     assert!(!slots.release(), "nothing was claimed");
     let outer = slots.enter().unwrap();
@@ -258,7 +258,7 @@ fn more_threads_than_slots_are_refused_or_alone_in_theirs() {
 }
 
 #[test]
-fn an_entry_from_a_dying_threads_destructor_is_an_error_or_the_threads_own_slot() {
+fn entries_in_thread_destructors_get_an_error_or_their_slot() {
     static SLOTS: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(|| Domain::new(2).unwrap());
     static OUTCOMES: std::sync::Mutex<Vec<Result<u32, Error>>> = std::sync::Mutex::new(Vec::new());
 
@@ -289,7 +289,7 @@ fn an_entry_from_a_dying_threads_destructor_is_an_error_or_the_threads_own_slot(
 }
 
 #[test]
-fn a_guard_kept_in_thread_local_data_gives_its_slot_back_whatever_is_dropped_first() {
+fn a_guard_in_thread_local_data_returns_its_slot() {
     static SLOTS: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(|| Domain::new(2).unwrap());
     thread_local! {
         static KEPT: Cell<Option<Section<'static>>> = const { Cell::new(None) };

@@ -205,7 +205,7 @@ fn nothing_is_freed_under_a_reader_without_a_keeper() {
 }
 
 #[test]
-fn many_domains_at_once_lose_no_callback_when_they_are_dropped() {
+fn dropping_many_domains_loses_no_callback() {
     let (queued, ran) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     thread::scope(|scope| {
         for worker in 0..4 {

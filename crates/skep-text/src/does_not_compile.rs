@@ -68,7 +68,7 @@ struct WritingAText;
 /// let text = arena.draft(32)?.finalize()?;
 /// let traps = text.bytes();
 /// let mut pokes = arena.pokes()?;
-/// // SAFETY: nobody runs the text.
+/// // SAFETY: no thread runs the text.
 /// unsafe { pokes.copy(&text, 0, &traps) }?;
 /// pokes.finish()?;
 /// drop(text);
@@ -82,7 +82,7 @@ struct WritingAText;
 /// let text = arena.draft(32)?.finalize()?;
 /// let traps = text.bytes();
 /// let mut pokes = arena.pokes()?;
-/// // SAFETY: nobody runs the text.
+/// // SAFETY: no thread runs the text.
 /// unsafe { pokes.copy(&text, 0, &traps) }?;
 /// drop(text); // borrowed
 /// pokes.finish()?;

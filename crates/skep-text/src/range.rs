@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_inside_gaps_and_the_window_and_keep_clear_of_heap_and_stack() {
+    fn places_are_in_gaps_away_from_heap_and_stack() {
         const G: usize = 1 << 30;
         const M: usize = 1 << 20;
         let bytes = 16 * M;

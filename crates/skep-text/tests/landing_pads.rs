@@ -69,7 +69,7 @@ fn an_enforced_indirect_call_without_a_landing_pad_dies() {
 }
 
 #[test]
-fn direct_branches_and_returns_need_no_landing_pad_and_a_stub_has_its_own() {
+fn only_indirect_targets_need_landing_pads() {
     let arena = Arena::new(Config::new().landing_pads(true)).unwrap();
     let plain = place_returns(&arena, 5);
     let stub = arena.stub(NOP, &[plain.address()]).unwrap();
@@ -92,7 +92,7 @@ fn direct_branches_and_returns_need_no_landing_pad_and_a_stub_has_its_own() {
 }
 
 #[test]
-fn a_stray_call_into_a_hole_still_dies_on_a_trap_where_landing_pads_are_checked() {
+fn stray_calls_into_free_memory_trap_with_landing_pads() {
     if is_child() {
         dump_no_core();
         let arena = Arena::new(Config::new().landing_pads(true)).unwrap();

@@ -81,7 +81,7 @@ fn copy_and_set_replace_only_their_words() {
 
         let new: Vec<u8> = (0..len - 64).map(|at| (at % 241) as u8 ^ 0x55).collect();
         let mut pokes = arena.pokes().unwrap();
-        // SAFETY: nobody runs it.
+        // SAFETY: no thread runs it.
         unsafe { pokes.copy(&text, 32, &new[..len - 65 - (len - 65) % 4]) }.unwrap();
         pokes.finish().unwrap();
         let copied = len - 65 - (len - 65) % 4;
@@ -91,7 +91,7 @@ fn copy_and_set_replace_only_their_words() {
 
         let mut pokes = arena.pokes().unwrap();
         let count = (len - 16) / TRAP.len();
-        // SAFETY: nobody runs it.
+        // SAFETY: no thread runs it.
         unsafe { pokes.set(&text, 8, TRAP, count) }.unwrap();
         drop(pokes);
         expected[8..8 + count * TRAP.len()].copy_from_slice(&TRAP.repeat(count));
@@ -161,7 +161,7 @@ fn concurrent_pokes_of_neighbouring_branches_are_not_lost() {
                 for round in 0..2000 {
                     let branch = if round % 2 == 0 { Branch::To(target.address()) } else { Branch::Nop };
                     let mut pokes = arena.pokes().unwrap();
-                    // SAFETY: nobody runs it.
+                    // SAFETY: no thread runs it.
                     unsafe { pokes.branch(text, BRANCH_OFFSET + site, branch) }.unwrap();
                     drop(pokes);
                     let bytes = peek(address..address + text.len());

@@ -24,13 +24,13 @@ extern "C" fn __jit_debug_register_code() {
 }
 
 #[test]
-fn another_definition_of_the_interface_links_and_its_list_is_left_alone() {
+fn another_definition_of_the_interface_keeps_its_list() {
     __jit_debug_register_code();
     let arena = Arena::new(Config::new().gdb(true)).unwrap();
     let mut draft = arena.draft(64).unwrap();
     draft.set_name("skep_prog_0_two");
     let text = draft.finalize().unwrap();
-    // SAFETY: nobody writes it; it is read through a pointer.
+    // SAFETY: it is never written; it is read through a pointer.
     let (version, action, relevant, first) = unsafe {
         let other = (&raw const __jit_debug_descriptor).read_volatile();
         (other.version, other.action, other.relevant, other.first)

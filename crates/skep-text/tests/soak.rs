@@ -138,7 +138,7 @@ fn loader(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
         place.begun.store(version, Ordering::SeqCst);
         place.address.store(text.address(), Ordering::SeqCst);
         place.finished.store(version, Ordering::SeqCst);
-        // Whoever is in it may stay as long as they like.
+        // A thread in it may stay as long as it likes.
         drop(current[number].replace(text));
         Counts::add(&counts.loads);
     }
@@ -371,7 +371,7 @@ fn alone() -> impl Drop {
 }
 
 #[test]
-fn programs_are_run_loaded_replaced_poked_and_freed_and_every_result_is_right() {
+fn concurrent_use_gives_right_results() {
     let _alone = alone();
     let seconds = std::env::var("SKEP_SOAK_SECONDS").map_or(6, |seconds| seconds.parse().unwrap());
     for backing in [Backing::Memfd, Backing::Hardened, Backing::Procmem] {
@@ -380,7 +380,7 @@ fn programs_are_run_loaded_replaced_poked_and_freed_and_every_result_is_right() 
 }
 
 #[test]
-fn the_hurry_of_load_and_free_that_stops_the_kernels_allocator_for_good_comes_to_an_end() {
+fn rapid_load_and_free_makes_progress() {
     const THREADS: u32 = 4;
     const PROGRAMS: u32 = 100_000;
 
@@ -430,7 +430,7 @@ fn the_hurry_of_load_and_free_that_stops_the_kernels_allocator_for_good_comes_to
 }
 
 #[test]
-fn behind_a_reader_that_stays_drafts_are_refused_and_when_it_leaves_they_are_not() {
+fn a_staying_reader_only_delays_drafts() {
     const BOUND: usize = 300_000;
     let _alone = alone();
     for backing in [Backing::Memfd, Backing::Hardened, Backing::Procmem] {

@@ -19,7 +19,7 @@ fn dies_of(signal: i32) {
     }
 }
 
-/// The arena that the parent asked for.
+/// The arena that the parent requested.
 fn arena() -> Arena {
     let wanted = child_argument();
     let backing = BACKINGS.into_iter().find(|backing| backing.name() == wanted).unwrap();

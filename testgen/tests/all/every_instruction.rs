@@ -219,7 +219,7 @@ fn conditional_jumps() {
 }
 
 #[test]
-fn jumps_of_every_length_around_the_edge_of_the_short_form() {
+fn jumps_of_every_length_around_the_short_limit() {
     let mut tester = Tester::new();
     let pad = Insn::Alu { width: Width::W64, op: AluOp::Add, dst: Reg::R8, src: Operand::Imm(0x1234_5678) };
     let mark = |imm| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R9, src: Operand::Imm(imm) };

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcap_record_has_timestamp_lengths_and_bytes_in_file_order() {
+    fn pcap_records_have_timestamp_lengths_and_bytes() {
         let little = pcap(&[packet()], Order::Little, Unit::Nanoseconds);
         assert_eq!(little[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
         assert_eq!(little[24..], [5, 0, 0, 0, 0xd2, 4, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3, 4, 5]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pcapng_block_is_padded_and_has_its_size_at_both_ends() {
+    fn pcapng_blocks_are_padded_with_size_at_both_ends() {
         for order in [Order::Little, Order::Big] {
             let file = pcapng(&vec![packet(); 9], order, Unit::Nanoseconds);
             let number = |at: usize| {

@@ -29,7 +29,7 @@ fn a_systems_types_are_found_by_name() {
 }
 
 #[test]
-fn every_type_of_a_system_has_a_name_and_members_offsets() {
+fn types_of_a_system_have_names_and_member_offsets() {
     for bytes in systems() {
         every_member_is_found(&Btf::parse(bytes).unwrap());
     }

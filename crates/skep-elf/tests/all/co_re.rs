@@ -118,7 +118,7 @@ fn paths_lead_through_arrays_and_anonymous_members() {
 }
 
 #[test]
-fn bit_fields_are_read_from_the_smallest_integer_that_holds_them() {
+fn bit_fields_are_read_from_the_smallest_containing_integer() {
     // Bits 30 to 36 cross a word: eight bytes at 160.
     let level = 160 << 32 | 8 << 24 | (64 - 37) << 8 | (64 - 7);
     assert_eq!(computed(&linked("level")), level);
@@ -188,7 +188,7 @@ fn several_types_of_one_name_must_agree() {
 }
 
 #[test]
-fn signed_numbers_of_other_sizes_and_other_kinds_cannot_be_read() {
+fn signed_numbers_of_another_size_or_kind_are_refused() {
     let wall = Insn::Call { target: CallTarget::Helper(UNRELOCATED) };
     let longer = tasks(&[&[("balance", 4, 8)]]);
     assert_eq!(link("negative", Some(&longer)).unwrap()[0], wall);

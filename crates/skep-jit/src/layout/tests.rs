@@ -71,7 +71,7 @@ fn a_jump_to_itself_is_not_a_jump_to_the_next_byte() {
 }
 
 #[test]
-fn chains_of_jumps_at_the_edge_of_the_short_form_become_long_one_by_one() {
+fn chains_of_jumps_at_the_short_limit_become_long() {
     // Each jump spans a later one and 127 bytes with it: when the last becomes long, so must all before it.
     for count in 1..60 {
         let jumps: Vec<_> =
@@ -82,7 +82,7 @@ fn chains_of_jumps_at_the_edge_of_the_short_form_become_long_one_by_one() {
 }
 
 #[test]
-fn distances_are_patched_from_their_places_and_refused_out_of_reach() {
+fn distances_are_patched_or_refused_out_of_reach() {
     let code = |target| {
         let mut code = Assembly::<X86_64>::new(1, 1);
         code.put([0xe8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 5);

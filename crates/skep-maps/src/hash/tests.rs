@@ -175,8 +175,7 @@ fn let_run(started: &AtomicU32, threads: u32) {
 }
 
 #[test]
-fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_map_full_where_there_is_none()
-{
+fn an_insertion_reports_no_memory_or_a_full_map() {
     for per_cpu in [false, true] {
         let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory()).unwrap();
         set(&table, 1, 1).unwrap();
@@ -353,7 +352,7 @@ fn a_table_of_used_elements_still_evicts() {
 }
 
 #[test]
-fn threads_that_insert_into_a_full_table_at_once_all_find_room() {
+fn concurrent_insertions_into_a_full_table_find_room() {
     let table = Hash::new(&Plan { lru: true, ..plan(16) }, usize::MAX, &memory()).unwrap();
     thread::scope(|scope| {
         for worker in 0..4_u64 {

@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn a_batch_that_is_too_small_for_a_bucket_says_how_large_it_must_be() {
+fn a_too_small_batch_names_the_required_size() {
     let table = made(MapKind::Hash, 1024);
     let all = (0..1024u32).map(|number| (number.to_ne_bytes(), u64::from(number).to_ne_bytes()));
     assert_eq!(table.update_batch(all, UpdateFlags::Any).unwrap(), 1024);

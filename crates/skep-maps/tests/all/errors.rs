@@ -147,7 +147,7 @@ fn invalid_flags_of_a_kind_are_refused() {
 }
 
 #[test]
-fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
+fn maps_beyond_the_limit_are_refused_with_their_size() {
     let create = |def: &MapDef| Map::create(def, &Options { cpus: CPUS, limit: 100_000 });
     // An array of 12,500 values of 8 bytes takes the 100,000 bytes, rounded to cache lines, with slack.
     refused(
@@ -657,7 +657,7 @@ fn a_thread_takes_one_lock_at_a_time() {
 }
 
 #[test]
-fn a_lock_in_values_that_programs_may_not_write_is_refused() {
+fn a_lock_in_read_only_values_is_refused() {
     for flag in [MapFlags::RDONLY_PROG, MapFlags::WRONLY_PROG] {
         let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
         let def = MapDef { fields, flags: flag, ..def(MapKind::Hash, 4, 8, 4) };

@@ -274,7 +274,7 @@ impl Program<'_> {
         };
         let section = map.reuse().domain.enter().unwrap();
         let cpu = section.number();
-        // SAFETY: keys and values have the map's sizes, the CPU is the section's, and nobody writes while a value is
+        // SAFETY: keys and values have the map's sizes, the CPU is the section's, and no thread writes while a value is
         // copied.
         unsafe {
             Some(match op {

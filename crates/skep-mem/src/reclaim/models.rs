@@ -103,7 +103,7 @@ fn holds(begin: fn() -> World) {
 }
 
 #[test]
-fn loom_objects_that_wait_when_a_cache_ends_are_freed_after_the_readers() {
+fn loom_waiting_objects_of_an_ended_cache_outlive_readers() {
     holds(POLICIES[0]);
 }
 

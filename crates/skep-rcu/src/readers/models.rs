@@ -109,7 +109,7 @@ fn loom_nothing_is_freed_under_a_reader_of_either_flavour() {
 }
 
 #[test]
-fn loom_nothing_is_freed_under_the_second_of_two_sections_or_the_first() {
+fn loom_nothing_is_freed_under_either_of_two_sections() {
     model(two(
         Barrier::Fences,
         |world, record| {

@@ -148,7 +148,7 @@ fn a_batch_of_pokes_publishes_and_synchronises_once() {
                 let (recording, calls) = (recorder::record(), inject::record());
                 let mut pokes = arena.pokes().unwrap();
                 for at in (0..COUNT).map(|index| index * apart + BRANCH_OFFSET) {
-                    // SAFETY: nobody runs the text.
+                    // SAFETY: no thread runs the text.
                     unsafe { pokes.branch(&text, at, Branch::To(target.address())) }.unwrap();
                 }
                 assert!(recording.take().is_empty(), "{backing}: not before it is finished");

@@ -67,7 +67,7 @@ fn pokes_register_once_and_call_the_system_once_for_each_batch() {
         let calls = inject::record();
         let mut pokes = arena.pokes().unwrap();
         for branch in [Branch::To(target.address()), Branch::Nop] {
-            // SAFETY: nobody runs the text.
+            // SAFETY: no thread runs the text.
             unsafe { pokes.branch(&text, BRANCH_OFFSET, branch) }.unwrap();
         }
         pokes.finish().unwrap();

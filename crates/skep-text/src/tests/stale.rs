@@ -145,7 +145,7 @@ fn without_invalidation_the_older_text_runs_in_reused_memory() {
 }
 
 #[test]
-fn a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one() {
+fn a_poked_branch_goes_to_its_new_target() {
     new_code_runs(a_poked_branch);
 }
 

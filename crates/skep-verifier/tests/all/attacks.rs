@@ -12,7 +12,7 @@ fn with_tail_call(caller: &str, rest: &str) -> String {
 }
 
 #[test]
-fn a_function_that_makes_a_tail_call_returns_what_the_other_program_returns() {
+fn a_tail_call_s_result_is_its_function_s_result() {
     let index = "r2 = 0\ncall f\nr1 = map_value[1]+0x0 ll\nr1 += r0\nr0 = *(u8 *)(r1 + 0)";
     refused("xdp", &with_tail_call(index, "r0 = 0"), Code::PointerArithmetic, "bound the number");
     accepted("xdp", &with_tail_call(&index.replace("r1 += r0", "r0 &= 63\nr1 += r0"), "r0 = 0"));
@@ -38,7 +38,7 @@ fn with_copy(rest: &str) -> String {
 }
 
 #[test]
-fn a_slice_that_may_be_a_copy_in_the_stack_ends_when_the_stack_is_written() {
+fn a_possibly_copied_slice_ends_at_stack_writes() {
     host_accepted("xdp", &with_copy("*(u64 *)(r7 + 0) = 1\nr1 = *(u64 *)(r10 - 24)"));
     host_accepted("xdp", &with_copy("*(u64 *)(r10 - 32) = 1\n*(u64 *)(r7 + 0) = 1"));
     // Otherwise a number could become a pointer, and a pointer a number.
@@ -88,7 +88,7 @@ fn a_buffer_for_a_copy_may_still_hold_what_it_held() {
 }
 
 #[test]
-fn a_slice_that_may_be_a_copy_in_the_stack_ends_with_the_frame() {
+fn a_possibly_copied_slice_ends_with_the_frame() {
     let text = "r2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\nr1 = r10\nr1 += -16\ncall f\nif r0 == 0 goto end\n\
                 r1 = *(u64 *)(r0 + 0)\nend:\nr0 = 0\nexit\n\
                 f:\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\ncall @bpf_dynptr_slice_rdwr\nexit";

@@ -80,7 +80,7 @@ fn a_function_that_loads_a_packet_may_return_zero() {
 }
 
 #[test]
-fn tail_calls_take_the_context_an_array_of_programs_and_an_index() {
+fn tail_calls_take_context_program_array_and_index() {
     accepted("xdp", "r2 = map[4] ll\nr3 = 0\ncall 12\nr0 = 0\nexit");
     refused("xdp", "r2 = map[4] ll\nr3 = 0\ncall 12\nexit", Code::Uninitialised, "");
     refused("xdp", "r2 = map[4] ll\nr3 = 0\ncall 12\nr0 = r1\nexit", Code::Uninitialised, "r1");
@@ -139,7 +139,7 @@ fn a_chain_of_calls_has_512_bytes_of_stack() {
 }
 
 #[test]
-fn callers_of_functions_that_make_tail_calls_use_half_of_the_stack() {
+fn callers_of_tail_calling_functions_have_half_the_stack() {
     let text = |bytes: u32| {
         format!(
             "*(u8 *)(r10 - {bytes}) = 0\ncall f\nr0 = 0\nexit\n\

@@ -24,7 +24,7 @@ fn lookup(key: &str) -> CallFact {
 }
 
 #[test]
-fn a_key_that_is_an_index_on_every_path_is_known_to_be_one() {
+fn a_key_that_is_always_an_index_is_a_fact() {
     assert!(lookup("r6 &= 15").in_bounds);
     assert!(lookup("if r6 > 15 goto +6").in_bounds);
     assert!(lookup("r6 = 15").in_bounds);
@@ -36,7 +36,7 @@ fn a_key_that_is_an_index_on_every_path_is_known_to_be_one() {
 }
 
 #[test]
-fn a_call_of_the_same_slot_with_another_map_has_no_bounds() {
+fn one_call_with_two_maps_has_no_bounds() {
     let text = "r6 = *(u32 *)(r1 + 12)
                 *(u32 *)(r10 - 4) = 0
                 r2 = r10

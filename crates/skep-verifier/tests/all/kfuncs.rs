@@ -167,7 +167,7 @@ fn iterators_are_created_advanced_and_destroyed() {
 }
 
 #[test]
-fn iterators_of_the_runtime_are_verified_as_those_of_the_kernel() {
+fn the_runtime_s_iterators_are_verified_like_the_kernel_s() {
     let own = |text: &str| {
         let numbered = ["new", "next", "destroy"].into_iter().fold(text.to_owned(), |text, name| {
             let name = format!("bpf_iter_num_{name}");

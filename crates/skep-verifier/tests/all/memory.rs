@@ -16,7 +16,7 @@ fn the_stack_has_512_bytes() {
 }
 
 #[test]
-fn a_stack_is_zeroed_where_bytes_that_were_never_written_are_read() {
+fn a_stack_with_unwritten_reads_is_zeroed() {
     let zeroed = |ty: &str, text: &str| -> Vec<bool> {
         accepted(ty, text).functions().iter().map(|function| function.zeroed).collect()
     };
@@ -119,7 +119,7 @@ fn spilled_pointers_are_whole_or_nothing() {
 }
 
 #[test]
-fn stack_accesses_at_unknown_offsets_may_touch_every_byte_in_range() {
+fn variable_stack_accesses_may_touch_every_byte_in_range() {
     let prologue = "r3 = *(u8 *)(r1 + 0)\nr3 &= 7\n*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\n\
                     r2 = r10\nr2 += -16\nr2 += r3\n";
     accepted("raw", &format!("{prologue}r0 = *(u64 *)(r2 + 0)\nexit"));

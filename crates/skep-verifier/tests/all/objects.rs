@@ -229,7 +229,7 @@ fn only_listed_members_of_trusted_objects_are_trusted() {
 }
 
 #[test]
-fn a_sleepable_program_is_in_a_read_section_only_after_entering_one() {
+fn sleepable_programs_must_enter_read_sections() {
     let text = |lock: &str, unlock: &str| {
         format!(
             "call 158\nr6 = r0\n{lock}\nr1 = *(u64 *)(r6 + 40)\ncall @bpf_task_acquire\nif r0 == 0 goto +2\nr1 = r0\n\
@@ -269,7 +269,7 @@ fn loads_through_objects_are_marked_for_the_compilers() {
 }
 
 #[test]
-fn helpers_take_objects_of_their_type_or_of_one_that_begins_with_it() {
+fn helpers_take_their_type_or_one_that_begins_with_it() {
     let cookie = |get: &str| format!("{get}\ncall 46\nr0 = 0\nexit");
     accepted("fentry/tcp_sendmsg", &cookie("r1 = *(u64 *)(r1 + 0)"));
     refused("fentry/tcp_sendmsg", &cookie("r1 = *(u64 *)(r1 + 8)"), Code::Argument, "struct sock_common");

@@ -240,7 +240,7 @@ fn losses(section: &str, text: &str) -> Vec<(u32, String, String)> {
 }
 
 #[test]
-fn the_end_of_a_section_that_kept_a_pointer_alive_is_on_the_path() {
+fn the_end_of_a_protecting_section_is_on_the_path() {
     let left = "the RCU read section is left";
     let unlock = |slot| (slot, "call bpf_rcu_read_unlock".to_owned());
     let ended = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\nr7 = *(u64 *)(r6 + 40)\ncall @bpf_rcu_read_unlock\nr0 = 0\n\

@@ -204,7 +204,7 @@ fn a_lock_is_released_on_every_path() {
 }
 
 #[test]
-fn the_lock_that_was_taken_is_the_one_that_is_released() {
+fn only_the_taken_lock_can_be_released() {
     let again = LOCKED.replace("r6 = r0", "r7 = r0");
     let text = format!("{LOCKED}{again}r1 = r6\ncall 93\nr1 = {{which}}\ncall 94\nout: {END}");
     accepted("xdp", &text.replace("{which}", "r6"));

@@ -7,7 +7,7 @@ use crate::support::*;
 use skep_elf::Object;
 
 #[test]
-fn maps_of_the_old_form_are_refused_with_the_new_one() {
+fn old_map_declarations_are_refused_with_the_new_form() {
     assert_eq!(
         refused(include_bytes!("../../objects/legacy.bpf.o")),
         "section maps declares maps in the old form (struct bpf_map_def), which says nothing about types; \

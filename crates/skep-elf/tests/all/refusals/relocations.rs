@@ -89,7 +89,7 @@ fn a_relocation_beyond_its_section_is_refused() {
 }
 
 #[test]
-fn a_relocation_against_a_symbol_that_does_not_exist_is_refused() {
+fn a_relocation_against_a_missing_symbol_is_refused() {
     let bytes = relocated(|file, code| {
         let symbol = file.section_symbol(code);
         file.relocate(code, 0, R_BPF_64_64, symbol);
@@ -199,7 +199,7 @@ fn a_load_that_names_a_map_by_number_is_refused() {
 }
 
 #[test]
-fn a_load_cut_in_half_by_its_functions_end_is_refused() {
+fn a_wide_load_across_a_function_s_end_is_refused() {
     let mut file = ObjectFile::new();
     let code = file.code("xdp", &[&LOAD_R1[..], &[0; 8], &RETURN_0].concat());
     file.function("f", code, 0, 8);

@@ -35,7 +35,7 @@ fn landing_pads_are_at_the_programs_entry_and_nowhere_else() {
 }
 
 #[test]
-fn functions_that_save_their_return_address_sign_it_and_check_it_where_they_return() {
+fn saved_return_addresses_are_signed_and_checked() {
     let (plain, signed) = (words(CALLS, Options::default()), words(CALLS, SIGNED));
     let (sign, check) = (encode::paciasp(), encode::autiasp());
     assert!(!plain.contains(&sign) && !plain.contains(&check));

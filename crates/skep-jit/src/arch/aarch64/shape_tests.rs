@@ -124,7 +124,7 @@ fn moves_are_folded_into_every_operation() {
 }
 
 #[test]
-fn shifts_and_extensions_are_part_of_the_operation_they_are_for() {
+fn shifts_and_extensions_fuse_into_their_operation() {
     expect("r4 = r6\nr4 >>= 7\nr1 ^= r4", &["eor x0, x0, x19, lsr #7"]);
     expect("r4 = r6\nr4 <<= 20\nr1 |= r4", &["orr x0, x0, x19, lsl #20"]);
     expect("r4 s>>= 3\nr1 -= r4", &["sub x0, x0, x3, asr #3"]);
@@ -469,7 +469,7 @@ fn addresses_of_maps_take_the_shortest_form() {
 }
 
 #[test]
-fn conditional_branches_that_do_not_reach_lead_over_one_that_does() {
+fn out_of_reach_conditional_branches_skip_a_long_one() {
     let branches = |condition: &str, insns: usize| {
         let body = "r3 += 1000\n".repeat(insns);
         let lines = listing(&format!("if {condition} goto out\n{body}out: r0 = r3\nexit"));

@@ -131,7 +131,7 @@ fn an_operand_may_be_its_own_address() {
 }
 
 #[test]
-fn a_compare_exchange_of_32_bits_clears_the_upper_half_of_r0_either_way() {
+fn a_32_bit_compare_exchange_always_clears_r0_s_upper_half() {
     for (r0, stored) in [(5u64, 9), (6, 5)] {
         let text = "r0 = r2\nr3 = 9\nw0 = cmpxchg32_32(r1 + 0, w0, w3)\nexit";
         for compiled in Program::new(text).variants() {

@@ -235,7 +235,7 @@ fn calls_pass_five_arguments_and_one_result() {
 }
 
 #[test]
-fn functions_may_be_called_backward_and_forward_and_more_than_once() {
+fn functions_may_be_called_backward_forward_and_repeatedly() {
     let text = "r1 = 3\ncall twice\nr1 = r0\ncall twice\nr1 = r0\ncall next\nexit
          next:  r0 = r1\nr0 += 1\nr1 = r0\ncall twice\nexit
          twice: r0 = r1\nr0 += r1\nexit";

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_that_are_moved_take_no_more_lines_and_begin_with_one_or_its_half() {
+    fn aligned_loops_use_no_more_cache_lines() {
         assert_eq!(alignment_padding(0, 64), 0);
         assert_eq!(alignment_padding(50, 14), 0, "ends with the line");
         assert_eq!(alignment_padding(50, 15), 14);

@@ -57,7 +57,7 @@ impl Ring {
         self.headers.push_back(reserve.len as u32 | BUSY);
         if !reserve.bare {
             let bytes = bytes(reserve.len, number);
-            // SAFETY: a record of that length, which nobody else has.
+            // SAFETY: a record of that length, which only this test has.
             unsafe { record.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         let output = reserve.output.map(|(len, flags)| self.output(len, flags, number));

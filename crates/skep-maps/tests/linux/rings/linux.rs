@@ -1,4 +1,4 @@
-//! Linux's ring buffers: a program of the kernel that does what it is told, and a consumer as the documentation
+//! Linux's ring buffers: a program of the kernel that executes requests, and a consumer as the documentation
 //! describes it.
 //!
 //! ```text

@@ -16,7 +16,7 @@ use std::str::FromStr;
 /// What is asked of a ring buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// A program submits a copy of so many bytes, with these flags.
+    /// A program submits a copy of that many bytes, with these flags.
     Output(usize, u64),
     Reserve(Reserve),
     /// A program asks for what has this number.
@@ -140,7 +140,7 @@ pub(crate) fn edges(size: usize) -> Vec<Op> {
         ops.push(Op::Reserve(Reserve { output: Some((8, 4)), bare: true, ..outer(1) }));
         ops.extend([Op::Headers, Op::Take, Op::Query(2), Op::Take, Op::Take, Op::Take, Op::Query(2)]);
     }
-    // Flags of who wakes.
+    // Flags that control wake-ups.
     for flags in [&[0][..], &[1], &[2], &[3], &[1, 0, 0], &[1, 1, 2], &[1, 3]] {
         ops.push(Op::Asleep(flags.to_vec()));
     }

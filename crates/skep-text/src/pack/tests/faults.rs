@@ -66,7 +66,7 @@ fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
                 let place = reservation.slots().start;
                 // SAFETY: the reservation is ours; a pack that came to be is unmapped before the next.
                 let birth = || unsafe { Pack::new(&kind, place, PACK_BYTES, populate) };
-                // SAFETY: nobody uses the pack.
+                // SAFETY: the pack is unused.
                 assert!(unsafe { birth().unwrap().unmap() }.is_ok());
                 for errno in ERRNOS {
                     let before = Belongings::now();
@@ -85,7 +85,7 @@ fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
                                     || BEST_EFFORT.contains(&failed);
                                 assert!(detour, "{kind:?}: {failed:?} {errno}");
                                 assert!(pack.populated() >= populate);
-                                // SAFETY: nobody uses the pack.
+                                // SAFETY: the pack is unused.
                                 assert!(unsafe { pack.unmap() }.is_ok());
                             }
                         }
@@ -93,7 +93,7 @@ fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
                     });
                     assert!(calls > 2, "{calls}");
                     // The last time nothing failed, and the pack was dropped in its place.
-                    // SAFETY: nobody uses the place.
+                    // SAFETY: the address range is unused.
                     unsafe { range::reserve_again(reservation.slots()) }.unwrap();
                 }
             }
@@ -151,7 +151,7 @@ fn a_pack_that_cannot_be_unmapped_is_returned_unchanged() {
             made.run(0, 11);
             let before = Belongings::now();
             let plan = inject::fail_nth(0, Errno::NOMEM);
-            // SAFETY: nobody uses the pack.
+            // SAFETY: the pack is unused.
             made.pack = Some(unsafe { made.pack.take().unwrap().unmap() }.expect_err("its only call failed"));
             assert_eq!(plan.failed(), Some(SystemCall::ReturnMemory));
             drop(plan);
@@ -161,7 +161,7 @@ fn a_pack_that_cannot_be_unmapped_is_returned_unchanged() {
 
             // The alias's addresses may be lost, its memory may not.
             let plan = inject::fail_nth(1, Errno::NOMEM);
-            // SAFETY: nobody uses the pack.
+            // SAFETY: the pack is unused.
             assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
             let lost = plan.failed().is_some();
             drop(plan);

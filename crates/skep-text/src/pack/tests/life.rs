@@ -31,7 +31,7 @@ fn only_the_populated_part_of_a_pack_has_memory_full_of_traps() {
             let before = made.pack().populated();
             made.pack().populate(usize::MAX / 2).unwrap();
             assert_eq!(made.pack().populated(), before, "a pack does not grow beyond its length");
-            // SAFETY: nobody uses the pack.
+            // SAFETY: the pack is unused.
             assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
             assert_nothing_is_writable_and_executable("unmapped");
         }
@@ -105,7 +105,7 @@ fn neighbouring_packs_do_not_disturb_each_other() {
         let pack = |index| unsafe { Pack::new(&kind, place(index), PACK_BYTES, STEP) }.unwrap();
         let write = |pack: &Pack, value| {
             let at = pack.executable.end - 64;
-            // SAFETY: populated, and nobody else writes there.
+            // SAFETY: populated, and nothing else writes there.
             unsafe { pack.writer().copy(at, &returns(value)) }.unwrap();
             at
         };
@@ -115,7 +115,7 @@ fn neighbouring_packs_do_not_disturb_each_other() {
         }
         let [first, middle, last] = packs;
         let places = [write(&first, 1), write(&last, 3)];
-        // SAFETY: nobody uses it.
+        // SAFETY: it is unused.
         assert!(unsafe { middle.unmap() }.is_ok());
         assert_eq!(places.map(call), [1, 3], "{kind:?}");
         let middle = pack(1);
@@ -218,7 +218,7 @@ fn a_refused_backing_is_skipped_and_reported() {
     // SAFETY: the reservation is ours; each pack is unmapped before the next is made.
     let resolve = |only| unsafe { resolve(only, Kind::new(Medium::Memfd), place, PACK_BYTES, STEP) };
     let done = |resolved: Resolved| {
-        // SAFETY: nobody uses the pack.
+        // SAFETY: the pack is unused.
         assert!(unsafe { resolved.pack.unmap() }.is_ok());
         (resolved.kind.medium, resolved.refused.len())
     };

@@ -91,7 +91,7 @@ fn the_sealed_file_cannot_be_mapped_writable_written_or_resized() {
 }
 
 #[test]
-fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
+fn a_hardened_pack_is_not_writable_or_resizable() {
     alone(|| {
         let count = |maps: &str| maps.lines().filter(|line| line.contains("/memfd:skep-text")).count();
         let writable =
@@ -117,7 +117,7 @@ fn anonymous_memory_is_writable_only_in_the_documented_ways() {
     let made = Made::new(&KINDS[2], STEP);
     let at = ptr::with_exposed_provenance_mut(made.place());
     assert_eq!(make_writable(at, STEP), Ok(()));
-    // SAFETY: our own pages, which nobody runs.
+    // SAFETY: our own pages, which no thread runs.
     unsafe { mprotect(at, STEP, MprotectFlags::READ | MprotectFlags::EXEC) }.unwrap();
     let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     assert_eq!(memory.write_at(&returns(3), made.place() as u64).unwrap(), returns(3).len());
@@ -165,7 +165,7 @@ fn a_permanent_pack_s_mapping_cannot_be_changed() {
                 let covered = unsafe { range::reserve_again(&view) };
                 assert_eq!(covered.unwrap_err().errno(), Some(Errno::PERM));
             }
-            // SAFETY: nobody uses the pack.
+            // SAFETY: the pack is unused.
             made.pack = Some(unsafe { made.pack.take().unwrap().unmap() }.expect_err("it is sealed"));
             assert_eq!(made.run(128, 9), 9, "and it goes on being written and run");
             made.pack().promote().unwrap();
@@ -197,7 +197,7 @@ fn no_page_is_writable_and_executable_in_a_pack_s_life() {
                         // Another test checks whether it may be refused.
                         let _ = made.pack().promote();
                         made.run(0, 3);
-                        // SAFETY: nobody uses the pack.
+                        // SAFETY: the pack is unused.
                         assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
                     }
                 }

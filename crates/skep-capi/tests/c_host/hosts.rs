@@ -67,7 +67,7 @@ fn said_by_host(said: &str) {
     let counted = "\
         ordinary: verdict 2\n\
         blocked by the host: verdict 1\n\
-        end: map `blocked4`: no key follows\n\
+        end: map `blocked4`: no further key\n\
         free again: verdict 2\n\
         blocked by the program: verdict 1\n\
         cut: verdict 1\n\
@@ -75,7 +75,7 @@ fn said_by_host(said: &str) {
         reason 0: 4002 packets, 216108 bytes\n\
         reason 4: 2 packets, 20 bytes\n\
         reason 7: 2 packets, 108 bytes\n\
-        no key: map `offenders`: there is no such key\n";
+        no key: map `offenders`: no such key\n";
     assert!(said.starts_with(counted), "{said}");
     // The output about one subject: all lines for the verifier, otherwise one.
     let line = |name: &str, words: &[&str]| {

@@ -1,9 +1,9 @@
 //! Imports between the folders of a crate run one way: a folder may use those named before it, and itself.
 //!
 //! A folder is `NAME.rs` and everything below `NAME/`. Paths must name the folder: an import from the crate's root
-//! would hide where the thing is from. Tests and models may use everything: code after `#[cfg(test)]` or
-//! `#[cfg(all(test`, files named `tests.rs`, `*_tests.rs`, `testing.rs` or `models.rs` and those in folders of these
-//! names, and what the line after `#[cfg(loom)]` imports.
+//! would hide where the thing is from. Tests and models may use everything: files named `tests.rs`, `*_tests.rs`,
+//! `testing.rs` or `models.rs` and those in folders of these names; the line after `#[cfg(test)]` or `#[cfg(all(test`,
+//! and the rest of the file if that line begins a block; and the line after `#[cfg(loom)]`.
 
 use crate::workspace;
 use std::fs;
@@ -181,14 +181,14 @@ fn judge(source: &str, folders: &[&str], name: &str, text: &str) -> Vec<String> 
         return Vec::new();
     }
     let mut broken = Vec::new();
-    // Tests come last in a file and may use everything.
-    let is_test =
-        |line: &str| ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|start| line.trim().starts_with(start));
-    let code = text.lines().take_while(|line| !is_test(line));
+    let is_test = |line: &str| ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|start| line.starts_with(start));
     let mut before = "";
-    for (number, line) in (1..).zip(code).filter(|(_, line)| !line.trim_start().starts_with("//")) {
-        let for_models = std::mem::replace(&mut before, line.trim()) == "#[cfg(loom)]";
-        if for_models {
+    for (number, line) in (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.starts_with("//")) {
+        let before = std::mem::replace(&mut before, line);
+        if is_test(before) && !line.ends_with(';') {
+            break; // a block of tests, which comes last in a file
+        }
+        if is_test(before) || before == "#[cfg(loom)]" {
             continue;
         }
         for rest in line.split("crate::").skip(1) {
@@ -226,6 +226,7 @@ mod tests {
         assert_eq!(complaints("a/src/high/x.rs", "use crate::Thing;"), 1);
         assert_eq!(complaints("a/src/low/x.rs", "/// [`crate::high::z`]\nfn f() {}"), 0);
         assert_eq!(complaints("a/src/low/x.rs", "#[cfg(test)]\nmod tests { use crate::high::z; }"), 0);
+        assert_eq!(complaints("a/src/low/x.rs", "#[cfg(test)]\nmod tests;\nuse crate::high::z;"), 1);
         assert_eq!(complaints("a/src/lib.rs", "use crate::high::z;"), 0);
         assert_eq!(complaints("a/src/low/models.rs", "use crate::high::z;"), 0);
         assert_eq!(complaints("a/src/low/tests/x.rs", "use crate::high::z;"), 0);

@@ -175,8 +175,8 @@ const MAPS_THREAD: &[Excluded] = &[
     },
     Excluded {
         tests: &["a_program_inside_a_host_s_change_is_refused"],
-        reason: "a handler enters a domain for the first time, which allocates; the tool takes that for an error in any \
-                 handler, but this one runs at one known access of the map, outside of the allocator",
+        reason: "a handler enters a domain for the first time, which allocates; the tool takes that for an error in \
+                 any handler, but this one runs at one known access of the map, outside of the allocator",
     },
 ];
 

@@ -29,9 +29,8 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use skep_abi::{Entry, MAX_LOOPS, RunEnv, SkbContext};
-use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size};
+use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size, semantics};
 
-use crate::alu;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
 
@@ -271,14 +270,14 @@ unsafe fn execute<W: Watch>(
         let mut next = slot + 1;
         match *insn {
             Insn::Alu { width, op, dst, src } => {
-                regs[dst.index()] = alu::alu(width, op, regs[dst.index()], value(&regs, src));
+                regs[dst.index()] = semantics::alu(width, op, regs[dst.index()], value(&regs, src));
             }
-            Insn::Neg { width, dst } => regs[dst.index()] = alu::neg(width, regs[dst.index()]),
+            Insn::Neg { width, dst } => regs[dst.index()] = semantics::neg(width, regs[dst.index()]),
             Insn::MovSx { width, from, dst, src } => {
-                regs[dst.index()] = alu::movsx(width, from, regs[src.index()]);
+                regs[dst.index()] = semantics::movsx(width, from, regs[src.index()]);
             }
             Insn::Endian { order, size, dst } => {
-                regs[dst.index()] = alu::endian(order, size, regs[dst.index()]);
+                regs[dst.index()] = semantics::endian(order, size, regs[dst.index()]);
             }
             Insn::LoadImm64 { dst, value: Imm64::Value(value) } => {
                 regs[dst.index()] = value;
@@ -297,7 +296,7 @@ unsafe fn execute<W: Watch>(
                         unsafe { memory::load(at, size, Ordering::Relaxed) }
                     }
                 };
-                regs[dst.index()] = if signed { alu::sign_extend(size, value) } else { value };
+                regs[dst.index()] = if signed { semantics::sign_extend(size, value) } else { value };
             }
             Insn::LoadAcquire { size, dst, base, offset } => {
                 let at = address(&regs, base, offset);
@@ -331,7 +330,7 @@ unsafe fn execute<W: Watch>(
                 watch.jump(slot, next)?;
             }
             Insn::JumpIf { width, cond, dst, src, offset } => {
-                if alu::holds(width, cond, regs[dst.index()], value(&regs, src)) {
+                if semantics::holds(width, cond, regs[dst.index()], value(&regs, src)) {
                     next = target(slot, offset.into());
                     watch.jump(slot, next)?;
                 }

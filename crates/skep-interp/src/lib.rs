@@ -15,7 +15,6 @@
 //!                                                            Regions ----^
 //! ```
 
-mod alu;
 mod code;
 mod exec;
 mod maps;

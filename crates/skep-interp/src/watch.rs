@@ -23,10 +23,9 @@ use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
 use skep_abi::{Access, ArgKind, Callback, HelperProto, MapDef, RetKind, own_kfunc};
-use skep_isa::{CallTarget, Insn, Reg, Size};
+use skep_isa::{CallTarget, Insn, Reg, Size, semantics};
 use skep_verifier::{Machine, MachineFrame, Object};
 
-use crate::alu;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::maps::Maps;
@@ -161,7 +160,7 @@ impl<'a, 'r> Checking<'a, 'r> {
         let Insn::JumpIf { width, cond, dst, src, offset } = *self.regions.source?.get(slot)? else {
             return None;
         };
-        let taken = alu::holds(width, cond, regs[dst.index()], exec::value(regs, src));
+        let taken = semantics::holds(width, cond, regs[dst.index()], exec::value(regs, src));
         let right = if taken { exec::target(slot, offset.into()) } else { slot + 1 };
         let found = match *insn {
             Insn::Jump { offset, .. } => exec::target(slot, offset),

@@ -51,6 +51,7 @@ mod disasm;
 mod encode;
 mod insn;
 mod regset;
+pub mod semantics;
 mod slot;
 mod tag;
 

@@ -2,13 +2,11 @@
 //! instruction, some walked state must contain the value of every register and stack cell. That checks pruning,
 //! liveness and linked values as well.
 
-use crate::domain::comparison;
-use crate::domain::scalar::concrete;
 use crate::domain::stack::STACK_BYTES;
 use crate::program::cfg::{next_slot, target};
 use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, verify};
 use skep_abi::{Entry, Function, ProgramSource, RAW};
-use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
+use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width, semantics};
 use std::sync::Arc;
 
 struct Random(u64);
@@ -229,10 +227,10 @@ impl Real {
         };
         match insns[slot] {
             Insn::Alu { width, op, dst, src } => {
-                regs[dst.index()] = concrete(op, width, regs[dst.index()], value(regs, src));
+                regs[dst.index()] = semantics::alu(width, op, regs[dst.index()], value(regs, src));
             }
             Insn::Neg { width, dst } => {
-                regs[dst.index()] = concrete(AluOp::Sub, width, 0, regs[dst.index()]);
+                regs[dst.index()] = semantics::alu(width, AluOp::Sub, 0, regs[dst.index()]);
             }
             Insn::MovSx { width, from, dst, src } => {
                 let up = 64 - from.bits();
@@ -252,7 +250,7 @@ impl Real {
                 self.store(address, size, number);
             }
             Insn::JumpIf { width, cond, dst, src, offset } => {
-                if comparison::holds(cond, width, regs[dst.index()], value(regs, src)) {
+                if semantics::holds(width, cond, regs[dst.index()], value(regs, src)) {
                     return target(slot, offset.into());
                 }
             }

@@ -3,12 +3,13 @@
 use crate::domain::num::Num;
 use crate::domain::scalar::{Half, Scalar, Word};
 use crate::domain::tnum::Tnum;
+use skep_isa::semantics::holds;
 use skep_isa::{Cond, Width};
 
 /// The operands where the comparison holds; `None` if it never does.
 pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option<(Scalar, Scalar)> {
     if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
-        return holds(cond, width, x, y).then_some((*a, *b));
+        return holds(width, cond, x, y).then_some((*a, *b));
     }
     let (mut a_word, mut a_half) = (a.word(), a.half());
     let (mut b_word, mut b_half) = (b.word(), b.half());
@@ -47,7 +48,7 @@ pub(crate) fn assume_not(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Op
         None => {
             // a & b == 0
             if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
-                return (!holds(cond, width, x, y)).then_some((*a, *b));
+                return (!holds(width, cond, x, y)).then_some((*a, *b));
             }
             let (mut a_word, mut a_half) = (a.word(), a.half());
             let (mut b_word, mut b_half) = (b.word(), b.half());
@@ -60,27 +61,6 @@ pub(crate) fn assume_not(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Op
             }
             views(a_word, a_half, b, b_word, b_half)
         }
-    }
-}
-
-/// Whether the comparison holds for two numbers.
-pub(crate) fn holds(cond: Cond, width: Width, a: u64, b: u64) -> bool {
-    let (a, b, sa, sb) = match width {
-        Width::W64 => (a, b, a as i64, b as i64),
-        Width::W32 => (a as u32 as u64, b as u32 as u64, a as i32 as i64, b as i32 as i64),
-    };
-    match cond {
-        Cond::Eq => a == b,
-        Cond::Ne => a != b,
-        Cond::Gt => a > b,
-        Cond::Ge => a >= b,
-        Cond::Lt => a < b,
-        Cond::Le => a <= b,
-        Cond::Sgt => sa > sb,
-        Cond::Sge => sa >= sb,
-        Cond::Slt => sa < sb,
-        Cond::Sle => sa <= sb,
-        Cond::Set => a & b != 0,
     }
 }
 

@@ -12,7 +12,7 @@
 
 use crate::domain::num::Num;
 use crate::domain::tnum::Tnum;
-use skep_isa::{AluOp, ByteOrder, Size, Width};
+use skep_isa::{AluOp, ByteOrder, Size, Width, semantics};
 use std::fmt;
 
 /// The 64-bit view.
@@ -230,7 +230,7 @@ impl Scalar {
     /// The result of `self op other`; 32-bit results are zero-extended.
     pub(crate) fn alu(&self, op: AluOp, width: Width, other: &Self) -> Self {
         if let (Some(a), Some(b)) = (self.as_constant(), other.as_constant()) {
-            return Self::constant(concrete(op, width, a, b));
+            return Self::constant(semantics::alu(width, op, a, b));
         }
         if matches!(op, AluOp::Add | AluOp::Sub | AluOp::Xor) {
             // Fast path: the result may be any number. Hash functions are made of such steps.
@@ -418,51 +418,6 @@ fn apply<const W: u32>(op: AluOp, a: &Num<W>, b: &Num<W>) -> Num<W> {
     }
 }
 
-/// What the machine computes (RFC 9669, section 4.1).
-pub(crate) fn concrete(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
-    match width {
-        Width::W64 => match op {
-            AluOp::Add => a.wrapping_add(b),
-            AluOp::Sub => a.wrapping_sub(b),
-            AluOp::Mul => a.wrapping_mul(b),
-            AluOp::Div => a.checked_div(b).unwrap_or(0),
-            AluOp::Sdiv if b == 0 => 0,
-            AluOp::Sdiv => (a as i64).wrapping_div(b as i64) as u64,
-            AluOp::Or => a | b,
-            AluOp::And => a & b,
-            AluOp::Lsh => a.wrapping_shl(b as u32),
-            AluOp::Rsh => a.wrapping_shr(b as u32),
-            AluOp::Arsh => (a as i64).wrapping_shr(b as u32) as u64,
-            AluOp::Mod => a.checked_rem(b).unwrap_or(a),
-            AluOp::Smod if b == 0 => a,
-            AluOp::Smod => (a as i64).wrapping_rem(b as i64) as u64,
-            AluOp::Xor => a ^ b,
-            AluOp::Mov => b,
-        },
-        Width::W32 => {
-            let (a, b) = (a as u32, b as u32);
-            u64::from(match op {
-                AluOp::Add => a.wrapping_add(b),
-                AluOp::Sub => a.wrapping_sub(b),
-                AluOp::Mul => a.wrapping_mul(b),
-                AluOp::Div => a.checked_div(b).unwrap_or(0),
-                AluOp::Sdiv if b == 0 => 0,
-                AluOp::Sdiv => (a as i32).wrapping_div(b as i32) as u32,
-                AluOp::Or => a | b,
-                AluOp::And => a & b,
-                AluOp::Lsh => a.wrapping_shl(b),
-                AluOp::Rsh => a.wrapping_shr(b),
-                AluOp::Arsh => (a as i32).wrapping_shr(b) as u32,
-                AluOp::Mod => a.checked_rem(b).unwrap_or(a),
-                AluOp::Smod if b == 0 => a,
-                AluOp::Smod => (a as i32).wrapping_rem(b as i32) as u32,
-                AluOp::Xor => a ^ b,
-                AluOp::Mov => b,
-            })
-        }
-    }
-}
-
 impl fmt::Display for Scalar {
     /// `7`, or `scalar(umin=1,umax=9,var_off=(0x0; 0xf))`, without what the width implies.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -526,7 +481,7 @@ impl Scalar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::comparison::{assume, assume_not, holds};
+    use crate::domain::comparison::{assume, assume_not};
     use skep_isa::Cond;
 
     /// A small generator of numbers, most of them near the places where things go wrong.
@@ -595,19 +550,19 @@ mod tests {
                         let op = random.pick(&AluOp::ALL);
                         log += &format!("\n r{a} {op:?} {width:?} r{b}");
                         known[a] = known[a].alu(op, width, &known[b]);
-                        real[a] = concrete(op, width, real[a], real[b]);
+                        real[a] = semantics::alu(width, op, real[a], real[b]);
                     }
                     2 => {
                         let (op, imm) = (random.pick(&AluOp::ALL), random.number() as i32 as i64 as u64);
                         log += &format!("\n r{a} {op:?} {width:?} {imm:#x}");
                         known[a] = known[a].alu(op, width, &Scalar::constant(imm));
-                        real[a] = concrete(op, width, real[a], imm);
+                        real[a] = semantics::alu(width, op, real[a], imm);
                     }
                     3 => match random.next() % 4 {
                         0 => {
                             log += &format!("\n r{a} = -r{a} {width:?}");
                             known[a] = known[a].neg(width);
-                            real[a] = concrete(AluOp::Sub, width, 0, real[a]);
+                            real[a] = semantics::alu(width, AluOp::Sub, 0, real[a]);
                         }
                         1 => {
                             let from = random.pick(&[Size::B1, Size::B2, Size::B4]);
@@ -636,7 +591,7 @@ mod tests {
                         let near = real[a].wrapping_add(random.next() & 15).wrapping_sub(7);
                         let (other, value) =
                             if kind > 5 { (known[b], real[b]) } else { (Scalar::constant(near), near) };
-                        let taken = holds(cond, width, real[a], value);
+                        let taken = semantics::holds(width, cond, real[a], value);
                         log +=
                             &format!("\n r{a} {cond:?} {width:?} {value:#x} (r{b}? {}): {taken}", kind > 5);
                         let learned = if taken {

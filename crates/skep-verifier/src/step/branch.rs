@@ -1,6 +1,6 @@
 //! Jumps: which ways are open, and how each narrows the compared values.
 
-use crate::domain::comparison::{assume, assume_not, holds};
+use crate::domain::comparison::{assume, assume_not};
 use crate::domain::loops::Construct;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
@@ -8,7 +8,7 @@ use crate::domain::value::Value;
 use crate::program::cfg::target;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::{Next, Transfer};
-use skep_isa::{Cond, Operand, Reg, Width};
+use skep_isa::{Cond, Operand, Reg, Width, semantics};
 
 impl Transfer<'_> {
     pub(crate) fn jump(&self, offset: i32) -> Checked<Next> {
@@ -34,7 +34,7 @@ impl Transfer<'_> {
                 Operand::Reg(src) => state.reg(src).as_constant(),
             }
         {
-            let taken = holds(cond, width, a, b);
+            let taken = semantics::holds(width, cond, a, b);
             return self.turn((taken, !taken), offset);
         }
         let a = *self.look(state, dst)?;

@@ -1,18 +1,31 @@
-//! Arithmetic, comparisons and byte order (RFC 9669 section 4), as functions of numbers.
+//! What instructions compute (RFC 9669, section 4), as functions of numbers.
 //!
-//! Every operation exists in 64 bits, and in 32 bits with a zero upper half of the result.
-//! Nothing here can trap: division by zero and the one overflowing quotient have results (section 4.1).
+//! All results are 64 bits. A 32-bit operation uses the lower halves of its operands, and the upper half of its result is
+//! zero. Nothing traps: division by zero and the one quotient that overflows have results (section 4.1), and a shift uses
+//! the lower bits of its count.
+//!
+//! The interpreter runs programs with these functions, and the verifier folds constants with them. The tests of the
+//! compilers have a model of their own, so they do not share a mistake.
+//!
+//! ```
+//! use skep_isa::{AluOp, Width, semantics};
+//!
+//! assert_eq!(semantics::alu(Width::W64, AluOp::Div, 7, 0), 0);
+//! assert_eq!(semantics::alu(Width::W32, AluOp::Sub, 0, 1), 0xffff_ffff);
+//! ```
 
-use skep_isa::{AluOp, ByteOrder, Cond, Size, Width};
+use crate::{AluOp, ByteOrder, Cond, Size, Width};
 
-/// `a op b`. Only the lower half of the operands counts in 32 bits.
-pub(crate) fn alu(width: Width, op: AluOp, a: u64, b: u64) -> u64 {
+/// `a op b`. [`AluOp::Mov`] is `b`. A quotient by zero is 0, a remainder by zero is `a`.
+#[inline]
+pub fn alu(width: Width, op: AluOp, a: u64, b: u64) -> u64 {
     match width {
         Width::W64 => alu64(op, a, b),
         Width::W32 => u64::from(alu32(op, a as u32, b as u32)),
     }
 }
 
+#[inline]
 fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
     let count = (b & 63) as u32;
     match op {
@@ -35,6 +48,7 @@ fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
     }
 }
 
+#[inline]
 fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
     let count = b & 31;
     match op {
@@ -57,8 +71,9 @@ fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
     }
 }
 
-/// `-a`
-pub(crate) fn neg(width: Width, a: u64) -> u64 {
+/// `-a`.
+#[inline]
+pub fn neg(width: Width, a: u64) -> u64 {
     match width {
         Width::W64 => a.wrapping_neg(),
         Width::W32 => u64::from((a as u32).wrapping_neg()),
@@ -66,7 +81,8 @@ pub(crate) fn neg(width: Width, a: u64) -> u64 {
 }
 
 /// The lower `from` of `a`, sign-extended to the width.
-pub(crate) fn movsx(width: Width, from: Size, a: u64) -> u64 {
+#[inline]
+pub fn movsx(width: Width, from: Size, a: u64) -> u64 {
     let wide = sign_extend(from, a);
     match width {
         Width::W64 => wide,
@@ -75,7 +91,8 @@ pub(crate) fn movsx(width: Width, from: Size, a: u64) -> u64 {
 }
 
 /// The lower `from` of `a`, sign-extended to 64 bits.
-pub(crate) fn sign_extend(from: Size, a: u64) -> u64 {
+#[inline]
+pub fn sign_extend(from: Size, a: u64) -> u64 {
     match from {
         Size::B1 => a as i8 as u64,
         Size::B2 => a as i16 as u64,
@@ -84,8 +101,9 @@ pub(crate) fn sign_extend(from: Size, a: u64) -> u64 {
     }
 }
 
-/// The lower `size` of `a` in the other byte order, the rest cleared.
-pub(crate) fn endian(order: ByteOrder, size: Size, a: u64) -> u64 {
+/// The lower `size` of `a` converted to that byte order, or with its bytes swapped; the upper bits are zero.
+#[inline]
+pub fn endian(order: ByteOrder, size: Size, a: u64) -> u64 {
     match (order, size) {
         (ByteOrder::ToLittle, Size::B1) | (ByteOrder::ToBig, Size::B1) | (ByteOrder::Swap, Size::B1) => {
             u64::from(a as u8)
@@ -103,7 +121,8 @@ pub(crate) fn endian(order: ByteOrder, size: Size, a: u64) -> u64 {
 }
 
 /// Whether `a cond b` holds. Only the lower half counts in 32 bits.
-pub(crate) fn holds(width: Width, cond: Cond, a: u64, b: u64) -> bool {
+#[inline]
+pub fn holds(width: Width, cond: Cond, a: u64, b: u64) -> bool {
     let (a, b) = match width {
         Width::W64 => (a, b),
         Width::W32 if is_signed(cond) => (a as i32 as u64, b as i32 as u64),
@@ -124,6 +143,57 @@ pub(crate) fn holds(width: Width, cond: Cond, a: u64, b: u64) -> bool {
     }
 }
 
+#[inline]
 fn is_signed(cond: Cond) -> bool {
     matches!(cond, Cond::Sgt | Cond::Sge | Cond::Slt | Cond::Sle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AluOp::*;
+    use crate::Width::{W32, W64};
+
+    #[test]
+    fn operations_that_other_machines_trap_or_leave_undefined_have_results() {
+        let (min64, min32) = (i64::MIN as u64, 0x8000_0000);
+        for (op, a, b, wide, narrow) in [
+            (Div, 7, 0, 0, 0),
+            (Sdiv, 7, 0, 0, 0),
+            (Mod, 7, 0, 7, 7),
+            (Smod, 7, 0, 7, 7),
+            (Sdiv, min64, u64::MAX, min64, 0),
+            (Smod, min64, u64::MAX, 0, 0),
+            (Sdiv, min32, u64::MAX, -(1i64 << 31) as u64, min32),
+            (Lsh, 1, 65, 2, 2),
+            (Lsh, 1, 33, 1 << 33, 2),
+            (Rsh, min32, 32, 0, min32),
+            (Arsh, min32, 31, 1, 0xffff_ffff),
+            (Add, u64::MAX, 1, 0, 0),
+        ] {
+            assert_eq!(
+                [alu(W64, op, a, b), alu(W32, op, a, b)],
+                [wide, narrow],
+                "{a:#x} {} {b:#x}",
+                op.symbol()
+            );
+        }
+    }
+
+    #[test]
+    fn signed_comparisons_of_halves_look_at_bit_31() {
+        assert!(holds(W32, Cond::Slt, 0x8000_0000, 0));
+        assert!(!holds(W64, Cond::Slt, 0x8000_0000, 0));
+        assert!(holds(W32, Cond::Eq, 1 << 32, 0));
+        assert!(!holds(W32, Cond::Set, 1 << 32, u64::MAX));
+    }
+
+    #[test]
+    fn byte_order_and_extension_clear_or_copy_the_upper_bits() {
+        assert_eq!(endian(ByteOrder::Swap, Size::B2, 0xffff_1234), 0x3412);
+        assert_eq!(endian(ByteOrder::ToLittle, Size::B4, u64::MAX), 0xffff_ffff);
+        assert_eq!(movsx(W32, Size::B1, 0x80), 0xffff_ff80);
+        assert_eq!(movsx(W64, Size::B4, 0x8000_0000), 0xffff_ffff_8000_0000);
+        assert_eq!(neg(W32, 1), 0xffff_ffff);
+    }
 }

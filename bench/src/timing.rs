@@ -97,8 +97,8 @@ pub(crate) fn together<T: Send>(
     Ok((all.into_iter().map(|(done, ..)| done).collect(), ended - started))
 }
 
-/// Does `work` while another thread runs `neighbour`, whose loop goes on as long as the function that it is given returns
-/// true. The work begins after the neighbour's first lap. Returns both results.
+/// Does `work` while another thread runs `neighbour`, whose loop continues while its argument returns true. The work
+/// begins after the neighbour's first lap. Returns both results.
 pub(crate) fn beside<N: Send, T>(
     neighbour: impl FnOnce(&dyn Fn() -> bool) -> Result<N> + Send,
     work: impl FnOnce() -> Result<T>,

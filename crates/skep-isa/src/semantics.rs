@@ -1,8 +1,8 @@
 //! What instructions compute (RFC 9669, section 4), as functions of numbers.
 //!
-//! All results are 64 bits. A 32-bit operation uses the lower halves of its operands, and the upper half of its result is
-//! zero. Nothing traps: division by zero and the one quotient that overflows have results (section 4.1), and a shift uses
-//! the lower bits of its count.
+//! All results are 64 bits. A 32-bit operation uses the lower halves of its operands, and the upper half of its result
+//! is zero. Nothing traps: division by zero and the one quotient that overflows have results (section 4.1), and a
+//! shift uses the lower bits of its count.
 //!
 //! The interpreter runs programs with these functions, and the verifier folds constants with them. The tests of the
 //! compilers have a model of their own, so they do not share a mistake.

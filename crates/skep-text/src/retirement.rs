@@ -120,8 +120,8 @@ impl Retirement {
         waiting.back().map(|retired| retired.cookie)
     }
 
-    /// Ends a callback of the keeper: sets and returns whether the keeper must be asked again. `decide` receives whether
-    /// places are in `incoming`; no place is appended before its answer is set.
+    /// Ends a callback of the keeper: sets and returns whether the keeper must be asked again. `decide` receives
+    /// whether places are in `incoming`; no place is appended before its answer is set.
     pub(crate) fn ask_again(&self, decide: impl FnOnce(bool) -> bool) -> bool {
         let mut incoming = self.lock_incoming();
         incoming.asked = decide(!incoming.places.is_empty());

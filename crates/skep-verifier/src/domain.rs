@@ -3,6 +3,7 @@
 pub(crate) mod bytes;
 pub(crate) mod comparison;
 pub(crate) mod loops;
+pub(crate) mod needs;
 pub(crate) mod num;
 pub(crate) mod ordered_set;
 pub(crate) mod recorded;

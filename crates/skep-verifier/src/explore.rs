@@ -7,5 +7,6 @@ pub(crate) mod observer;
 pub(crate) mod paths;
 pub(crate) mod snapshot;
 pub(crate) mod speculation;
+pub(crate) mod trail;
 pub(crate) mod walk;
 pub(crate) mod widen;

@@ -21,6 +21,7 @@ pub(crate) mod iterator;
 pub(crate) mod kfunc;
 pub(crate) mod maps;
 pub(crate) mod memory;
+pub(crate) mod notes;
 pub(crate) mod object;
 pub(crate) mod packet;
 pub(crate) mod pointer;
@@ -39,6 +40,7 @@ use crate::program::facts::Record;
 use crate::program::roots::RootKind;
 use crate::program::violation::{Checked, Code, Violation};
 use fork::Forks;
+use notes::Notes;
 use object::Types;
 use skep_isa::{CallTarget, Imm64, Insn};
 
@@ -57,6 +59,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) copies_in_stack: bool,
     pub(crate) last_id: u32,
     pub(crate) forks: Forks,
+    pub(crate) notes: Notes,
 }
 
 /// Where a path goes after a step.
@@ -75,6 +78,7 @@ impl<'a> Transfer<'a> {
             copies_in_stack: false,
             last_id: 0,
             forks: Forks::default(),
+            notes: Notes::default(),
             env,
         }
     }

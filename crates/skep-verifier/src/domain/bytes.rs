@@ -74,6 +74,22 @@ impl ByteSet {
         })
     }
 
+    /// The units of 4 bytes that it has a byte of.
+    pub(crate) fn units(&self) -> u128 {
+        // Four bits or-ed into one, then sixteen of these moved together.
+        let squeeze = |bytes: u64| {
+            let units = (bytes | bytes >> 1 | bytes >> 2 | bytes >> 3) & 0x1111_1111_1111_1111;
+            let units = (units | units >> 3) & 0x0303_0303_0303_0303;
+            let units = (units | units >> 6) & 0x000f_000f_000f_000f;
+            let units = (units | units >> 12) & 0x0000_00ff_0000_00ff;
+            (units | units >> 24) & 0xffff
+        };
+        self.0.iter().rev().fold(0, |units, word| match word {
+            0 => units << 16,
+            _ => units << 16 | u128::from(squeeze(*word)),
+        })
+    }
+
     /// The bytes of 128 units of 4 bytes, at least those that are in `wanted`.
     pub(crate) fn from_units(units: u128, wanted: &Self) -> Self {
         // Sixteen bits spread out to every fourth of 64, then each made four.
@@ -114,6 +130,11 @@ mod tests {
         let units = ByteSet::from_units(1 << 127 | 0b10, &ByteSet::ALL);
         for at in 0..512 {
             assert_eq!(units.has_all(at, at + 1), (4..8).contains(&at) || at >= 508);
+        }
+        for at in 0..512 {
+            let mut set = ByteSet::EMPTY;
+            set.insert(at, (at + 6).min(512));
+            assert_eq!(set.units(), (at..(at + 6).min(512)).fold(0, |units, at| units | 1 << (at / 4)), "{at}");
         }
     }
 }

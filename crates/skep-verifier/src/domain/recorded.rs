@@ -15,6 +15,7 @@
 //! subsumes is not walked further: its runs are among those of the earlier state. A value that a state calls unreadable
 //! may be anything, since no path from there reads it.
 
+use crate::domain::needs::Needs;
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Trust, Value};
 use skep_isa::Size;
@@ -123,15 +124,30 @@ impl Recorded {
         Self { by_slot: std::iter::repeat_with(Vec::new).take(slots).collect(), states: 0, max }
     }
 
-    pub(crate) fn take(&mut self, slot: usize, state: &State) {
+    /// Keeps a state; returns its number among those of the slot.
+    pub(crate) fn take(&mut self, slot: usize, state: &State) -> u32 {
         self.states += 1;
         if self.states > self.max {
             self.by_slot.clear();
-            return;
+            return 0;
         }
         let mut copy = State::default();
         copy.copy_from(state);
         self.by_slot[slot].push(copy);
+        self.by_slot[slot].len() as u32 - 1
+    }
+
+    /// The state of that number forgets all numbers but these: a run may come to it with others.
+    pub(crate) fn forget(&mut self, slot: usize, number: usize, needs: &Needs) {
+        let Some(state) = self.by_slot.get_mut(slot).and_then(|states| states.get_mut(number)) else { return };
+        for (frame, needs) in state.frames_mut().iter_mut().zip(&needs.0) {
+            for (reg, value) in frame.regs.0.iter_mut().enumerate() {
+                if value.is_scalar() && needs.regs & 1 << reg == 0 {
+                    *value = Value::UNKNOWN;
+                }
+            }
+            frame.stack.forget_numbers(needs.stack);
+        }
     }
 
     /// How many states there are.

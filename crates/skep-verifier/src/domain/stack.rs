@@ -16,6 +16,7 @@
 //! no part of an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
 
 use crate::domain::bytes::ByteSet;
+use crate::domain::needs::touched;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
 use skep_isa::{AluOp, Size, Width};
@@ -335,6 +336,19 @@ impl Stack {
             let precise = ByteSet::from_units(precise, &self.init);
             self.keep_only(alive, &precise);
         }
+    }
+
+    /// Forgets all numbers outside of these units.
+    pub(crate) fn forget_numbers(&mut self, needed: u128) {
+        let mut at = 0;
+        while let Some(cell) = self.cells.get(at) {
+            if cell.value.is_scalar() && needed & touched(cell.start.into(), cell.end()) == 0 {
+                self.remove_cell(at);
+            } else {
+                at += 1;
+            }
+        }
+        self.zero = self.zero.and(&ByteSet::from_units(needed, &self.zero));
     }
 
     fn keep_only(&mut self, mut live: ByteSet, precise: &ByteSet) {

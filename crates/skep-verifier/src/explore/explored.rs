@@ -33,9 +33,10 @@
 //! Dead values are not kept, and the state itself forgets them: a walk may not know more than the state that subsumes
 //! it. Forgetting is always sound. It also happens when the limit on memory is reached.
 
+use crate::domain::needs::Needs;
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::explore::fingerprint::{AsIs, Fingerprint};
+use crate::explore::fingerprint::{AsIs, Fingerprint, hash_of, key};
 use crate::explore::snapshot::{Ids, Snapshot, SnapshotArena, bits};
 use crate::program::liveness::Liveness;
 use std::cmp::Ordering;
@@ -52,12 +53,12 @@ const MANY_STATES: usize = 4096;
 /// The most earlier states of a slot that widening compares with.
 const MAX_EARLIER: usize = 32;
 /// The most sets of constant registers that are told apart at one slot.
-const MAX_MASKS: usize = 8;
+const MAX_MASKS: usize = 16;
 
 /// The result of a visit where paths meet.
 pub(crate) enum Visit {
-    /// A finished state subsumes this one.
-    Subsumed,
+    /// The state of this node subsumes this one.
+    Subsumed(u32),
     /// An ancestor equals this one.
     Repeats,
     /// No explored state subsumes it; it is now kept as this node.
@@ -106,6 +107,9 @@ struct Node {
     /// The shallowest open node at which a path from here stopped; `NONE` if there was none. Once that node is closed,
     /// everything that can happen from here was walked.
     entry: u32,
+    /// The hash of its fingerprint, and the constants by which it is filed.
+    hash: u64,
+    mask: u16,
     snapshot: Option<Snapshot>,
 }
 
@@ -115,6 +119,22 @@ struct Point {
     count: usize,
     /// The node that was kept last.
     latest: u32,
+}
+
+impl Point {
+    /// A set to file by: the wanted one, or a part of it if there is no room for more sets.
+    fn mask_for(&mut self, wanted: u16) -> Option<u16> {
+        let known = &self.masks[..self.count];
+        if known.contains(&wanted) {
+            return Some(wanted);
+        }
+        if self.count == MAX_MASKS {
+            return known.iter().copied().filter(|mask| mask & !wanted == 0).max_by_key(|mask| mask.count_ones());
+        }
+        self.masks[self.count] = wanted;
+        self.count += 1;
+        Some(wanted)
+    }
 }
 
 impl Explored {
@@ -172,6 +192,62 @@ impl Explored {
             }
             node = parent;
         }
+    }
+
+    /// All paths from a node were walked, and need these numbers. Leaves out those of which it knows nothing.
+    pub(crate) fn settle(&mut self, node: u32, needs: &mut Needs) {
+        let Some(snapshot) = &mut self.nodes[node as usize].snapshot else { return };
+        self.ids.work += 1;
+        let needed = self.snapshots.settle(snapshot, needs);
+        if self.nodes[node as usize].mask & !needed != 0 {
+            self.file_again(node, needed);
+        }
+    }
+
+    /// Files a settled node by its needed constants alone: it may subsume states with others.
+    fn file_again(&mut self, at: u32, needed: u16) {
+        let Node { slot, hash, mask, next, snapshot: Some(snapshot), .. } = &self.nodes[at as usize] else { return };
+        let (hash, mask, next) = (*hash, *mask, *next);
+        let Some(point) = (self.point_of[*slot as usize] as usize).checked_sub(1) else { return };
+        let Some(new) = self.points[point].mask_for(mask & needed) else { return };
+        if new == mask {
+            return;
+        }
+        let key_by = |by: u16| {
+            let constants = self.snapshots.top_constants(snapshot).filter(|(reg, _)| by & 1 << reg != 0);
+            key(hash, by, constants.map(|(reg, constant)| hash_of(reg, constant)))
+        };
+        let (old, new_key) = (key_by(mask), key_by(new));
+        // Takes it out of its chain.
+        match self.filed.get(&old).copied() {
+            Some(head) if head == at && next == NONE => {
+                self.filed.remove(&old);
+            }
+            Some(head) if head == at => {
+                self.filed.insert(old, next);
+            }
+            Some(mut before) => {
+                while before != NONE && self.nodes[before as usize].next != at {
+                    before = self.nodes[before as usize].next;
+                    self.ids.work += 1;
+                }
+                if before == NONE {
+                    return;
+                }
+                self.nodes[before as usize].next = next;
+            }
+            None => return,
+        }
+        let head = self.filed.insert(new_key, at).unwrap_or(NONE);
+        let node = &mut self.nodes[at as usize];
+        (node.next, node.mask) = (head, new);
+        self.shorten(at);
+    }
+
+    /// The numbers that a state needs which the node subsumes.
+    pub(crate) fn needs(&self, node: u32) -> Needs {
+        let snapshot = self.nodes[node as usize].snapshot.as_ref();
+        snapshot.map_or(Needs::ALL, |snapshot| self.snapshots.needs(snapshot))
     }
 
     /// Makes `node` depend on `entry`, one of its ancestors.
@@ -263,12 +339,12 @@ impl Explored {
                     let (open, snapshot) = (candidate.open > 0, *snapshot);
                     let entry = if open { node } else { self.open_entry(node) };
                     if entry == NONE {
-                        return Some(Visit::Subsumed);
+                        return Some(Visit::Subsumed(node));
                     }
                     let progress = self.snapshots.progress(&snapshot, state);
                     if progress == Some(Ordering::Greater) || !open && progress.is_some() {
                         self.depend(parent, entry);
-                        return Some(Visit::Subsumed);
+                        return Some(Visit::Subsumed(node));
                     }
                     if open && equal {
                         return Some(Visit::Repeats);
@@ -361,18 +437,12 @@ impl Explored {
         fingerprint: &Fingerprint,
         parent: u32,
     ) -> u32 {
-        let mut mask = fingerprint.constants;
         let at = point;
         let point = &mut self.points[point];
-        if !point.masks[..point.count].contains(&mask) {
-            if point.count == MAX_MASKS {
-                mask = 0;
-                point.masks[0] = 0; // states filed under the mask that was here are forgotten
-            } else {
-                point.masks[point.count] = mask;
-                point.count += 1;
-            }
-        }
+        let mask = point.mask_for(fingerprint.constants).unwrap_or_else(|| {
+            point.masks[0] = 0; // states filed under the mask that was here are forgotten
+            0
+        });
         let key = fingerprint.key(mask);
         let before = std::mem::replace(&mut point.latest, NONE);
         let point = at;
@@ -385,8 +455,8 @@ impl Explored {
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
         let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
         let slot = slot as u32;
-        let node =
-            Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, snapshot: Some(snapshot) };
+        let (hash, snapshot) = (fingerprint.hash, Some(snapshot));
+        let node = Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, hash, mask, snapshot };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;

@@ -18,7 +18,7 @@ fn mix(key: u64, part: u64) -> u64 {
 pub(crate) struct Fingerprint {
     /// A hash of what a state and one that subsumes it have in common: the calls, and the pointers without their
     /// variable parts.
-    hash: u64,
+    pub(crate) hash: u64,
     /// The registers of the innermost frame that hold constants.
     pub(crate) constants: u16,
     /// By register: a hash of its constant.
@@ -42,8 +42,7 @@ impl Fingerprint {
                     tags |= 1 << (4 * at);
                     if let Some(constant) = value.num.as_constant() {
                         constants |= 1 << at;
-                        // Rotated, so that exchanged numbers make another sum.
-                        hashes[at] = mix(0, constant).rotate_left(6 * at as u32);
+                        hashes[at] = hash_of(at, constant);
                     }
                     continue;
                 }
@@ -77,11 +76,21 @@ impl Fingerprint {
 
     /// The key of a state by these of its constants.
     pub(crate) fn key(&self, mask: u16) -> u64 {
-        // A sum, so that no hash waits for another.
-        let sum = bits(mask).fold(0, |sum: u64, reg| sum.wrapping_add(self.hashes[reg]));
-        let key = mix(mix(self.hash, mask.into()), sum);
-        key ^ key >> 32
+        key(self.hash, mask, bits(mask).map(|reg| self.hashes[reg]))
     }
+}
+
+/// The hash of a constant in a register: rotated, so that exchanged numbers make another sum.
+pub(crate) fn hash_of(reg: usize, constant: u64) -> u64 {
+    mix(0, constant).rotate_left(6 * reg as u32)
+}
+
+/// The key of a state with that hash by these of its constants, given their hashes.
+pub(crate) fn key(hash: u64, mask: u16, hashes: impl Iterator<Item = u64>) -> u64 {
+    // A sum, so that no hash waits for another.
+    let sum = hashes.fold(0, u64::wrapping_add);
+    let key = mix(mix(hash, mask.into()), sum);
+    key ^ key >> 32
 }
 
 /// A hasher for keys that are hashes already.

@@ -50,9 +50,14 @@ impl Walker<'_> {
         // Asked before every instruction.
         let limit = self.usage.walked >= self.transfer.env.config.max_walked
             || self.transfer.last_id > IDS - MAX_IDS
-            || self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes
+            || self.bytes_of_paths() > self.transfer.env.config.max_state_bytes
             || self.explored.work() + self.transfer.forks.work > self.max_work;
         if limit { Err(self.limit()) } else { Ok(()) }
+    }
+
+    /// About how many bytes it takes to walk all paths to their ends.
+    fn bytes_of_paths(&self) -> usize {
+        self.explored.bytes_of_paths() + self.trail.bytes(&self.transfer.notes)
     }
 
     /// The limit that is reached.
@@ -62,7 +67,7 @@ impl Walker<'_> {
             let text = format!("more than {} instructions were walked over all paths", self.usage.walked);
             return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
-        if self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
+        if self.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
             let text = format!(
                 "the states of pending paths take more than {} bytes of memory",
                 self.transfer.env.config.max_state_bytes
@@ -85,6 +90,7 @@ impl Walker<'_> {
             let bytes = state.bytes() + size_of::<Path>();
             self.explored.pending_bytes += bytes;
             self.explored.open(self.node);
+            self.trail.branch();
             let (node, history) = (self.node, self.history.len());
             let turn = Turn { slot, taken: true };
             self.pending.push(Path { state, slot: to, node, history, turn, bytes });

@@ -7,6 +7,7 @@
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::loops::{LoopCount, differs_in, goes_on_longer, progress};
+use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Stack};
@@ -14,6 +15,7 @@ use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value, is_lent};
 use skep_isa::Size;
 use std::cmp::Ordering;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 /// A snapshot: where its parts are in the [`SnapshotArena`].
@@ -28,6 +30,9 @@ pub(crate) struct Snapshot {
     loops: Part,
     /// What the path holds, most often nothing.
     resources: Part,
+    /// The numbers that decided something on the paths from it, by frame, once all of them were walked: where they
+    /// begin.
+    needs: Option<NonZeroU32>,
 }
 
 impl Snapshot {
@@ -66,6 +71,7 @@ pub(crate) struct SnapshotArena {
     pub(crate) cells: Vec<Cell>,
     loops: Vec<LoopCount>,
     resources: Vec<Resources>,
+    needs: Vec<FrameNeeds>,
     /// Bytes that the elements of `resources` have on the heap.
     held_bytes: usize,
 }
@@ -118,6 +124,7 @@ impl SnapshotArena {
             cells: Vec::with_capacity(2 * states),
             loops: Vec::new(),
             resources: Vec::new(),
+            needs: Vec::with_capacity(states),
             held_bytes: 0,
         }
     }
@@ -180,6 +187,7 @@ impl SnapshotArena {
             cells: Part::since(cells, &self.cells),
             loops: Part::since(loops, &self.loops),
             resources: Part::since(resources, &self.resources),
+            needs: None,
         }
     }
 
@@ -192,6 +200,7 @@ impl SnapshotArena {
         self.cells.clear();
         self.loops.clear();
         self.resources.clear();
+        self.needs.clear();
         self.held_bytes = 0;
     }
 
@@ -204,7 +213,66 @@ impl SnapshotArena {
             + size_of_val(&*self.cells)
             + size_of_val(&*self.loops)
             + size_of_val(&*self.resources)
+            + size_of_val(&*self.needs)
             + self.held_bytes
+    }
+
+    /// The numbers of which the snapshot knows something.
+    fn known(&self, snapshot: &Snapshot) -> Needs {
+        let mut known = Needs::default();
+        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
+        let mut cells = self.cells[snapshot.cells.range()].iter();
+        for (known, frame) in known.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
+            known.regs = frame.constants | frame.values;
+            if frame.stack
+                && let Some(stack) = stacks.next()
+            {
+                known.stack = stack.zero.units();
+                for cell in cells.by_ref().take(stack.cells as usize) {
+                    known.stack |= touched(cell.start.into(), cell.end());
+                }
+            }
+        }
+        known
+    }
+
+    /// The needs of a settled snapshot, by frame.
+    fn settled(&self, snapshot: &Snapshot) -> Option<&[FrameNeeds]> {
+        let start = snapshot.needs?.get() as usize;
+        self.needs.get(start..start + snapshot.frames.len as usize)
+    }
+
+    /// What a state needs that is subsumed by the snapshot: if that is not settled, all that it knows.
+    pub(crate) fn needs(&self, snapshot: &Snapshot) -> Needs {
+        let Some(settled) = self.settled(snapshot) else { return self.known(snapshot) };
+        let mut needs = Needs::default();
+        needs.0[..settled.len()].copy_from_slice(settled);
+        needs
+    }
+
+    /// Settles a snapshot: all paths from it were walked, and need no other numbers. Leaves out of `needs` the numbers of
+    /// which it knows nothing.
+    /// Returns the needed registers of the innermost frame.
+    pub(crate) fn settle(&mut self, snapshot: &mut Snapshot, needs: &mut Needs) -> u16 {
+        let known = self.known(snapshot);
+        for (needs, known) in needs.0.iter_mut().zip(&known.0) {
+            needs.regs &= known.regs;
+            needs.stack &= known.stack;
+        }
+        if self.needs.is_empty() {
+            self.needs.push(FrameNeeds::ALL); // none begin at 0
+        }
+        snapshot.needs = NonZeroU32::new(self.needs.len() as u32);
+        self.needs.extend_from_slice(&needs.0[..snapshot.frames.len as usize]);
+        self.needs.last().map_or(0, |top| top.regs)
+    }
+
+    /// The constants in registers of the innermost frame.
+    pub(crate) fn top_constants(&self, snapshot: &Snapshot) -> impl Iterator<Item = (usize, u64)> {
+        let mask = self.frames[snapshot.frames.range()].last().map_or(0, |frame| frame.constants);
+        let constants = &self.constants[snapshot.constants.range()];
+        let of_last = &constants[constants.len() - mask.count_ones() as usize..];
+        bits(mask).zip(of_last.iter().copied())
     }
 
     /// The progress of `state` since `snapshot`.
@@ -234,13 +302,20 @@ impl SnapshotArena {
         let mut values = self.values[snapshot.values.range()].iter();
         let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
-        for (snapshot, frame) in self.frames[snapshot.frames.range()].iter().zip(state.frames()) {
+        let settled = self.settled(snapshot);
+        for (at, (snapshot, frame)) in
+            self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
+        {
+            // Once settled, other numbers may be any.
+            let needs = settled.map_or(FrameNeeds::ALL, |needs| needs[at]);
+            let free = |reg: usize| needs.regs & 1 << reg == 0;
             if snapshot.call_slot != frame.call_slot || snapshot.sections != frame.sections {
                 return None;
             }
             let regs = &frame.regs.0;
             for reg in bits(snapshot.constants) {
-                if regs[reg].as_constant() != Some(*constants.next()?) {
+                let constant = Some(*constants.next()?);
+                if regs[reg].as_constant() != constant && !(free(reg) && regs[reg].is_scalar()) {
                     return None;
                 }
             }
@@ -253,7 +328,11 @@ impl SnapshotArena {
             let kept = snapshot.numbers | snapshot.constants | snapshot.values | snapshot.pointers;
             ids.equal = ids.equal && frame.regs.made() & !kept == 0;
             for reg in bits(snapshot.values) {
-                if !ids.subsumes(values.next()?, &regs[reg]) {
+                let old = values.next()?;
+                if free(reg) && old.is_scalar() && regs[reg].is_scalar() {
+                    continue;
+                }
+                if !ids.subsumes(old, &regs[reg]) {
                     return None;
                 }
             }
@@ -275,7 +354,7 @@ impl SnapshotArena {
                 }
             }
             if snapshot.stack {
-                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids) {
+                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, needs.stack) {
                     return None;
                 }
             } else {
@@ -305,12 +384,18 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 }
 
 impl StackSnapshot {
-    fn subsumes<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
+    fn subsumes<'a>(
+        &self,
+        stack: &Stack,
+        cells: &mut impl Iterator<Item = &'a Cell>,
+        ids: &mut Ids,
+        needs: u128,
+    ) -> bool {
         let remains = stack.remains();
         // Bytes that may be read as a number may not hold a pointer or its remains.
         let guarded = self.pointers.or(&self.remains);
         if !self.init.and_not(&stack.init).is_empty()
-            || !self.zero.and_not(&stack.zero).is_empty()
+            || !self.zero.and(&ByteSet::from_units(needs, &self.zero)).and_not(&stack.zero).is_empty()
             || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
         {
             return false;
@@ -321,6 +406,9 @@ impl StackSnapshot {
             && self.remains == remains;
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
+            if needs & touched(cell.start.into(), cell.end()) == 0 && cell.value.is_scalar() {
+                continue; // some number is there, since no pointer is
+            }
             // Fast path: the cells are in the same order.
             let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
             let subsumes = match stack.cells.get(at).filter(same) {

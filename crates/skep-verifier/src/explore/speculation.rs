@@ -17,6 +17,7 @@
 
 use crate::domain::state::State;
 use crate::explore::paths::Turn;
+use crate::explore::trail::TrailMark;
 use crate::explore::walk::Walker;
 use crate::program::facts::Mark;
 use crate::program::violation::{Code, Violation};
@@ -45,6 +46,7 @@ pub(crate) struct Speculation {
     history: usize,
     facts: Mark,
     nodes: usize,
+    trail: TrailMark,
     bytes: usize,
 }
 
@@ -72,6 +74,7 @@ impl Walker<'_> {
             history: self.history.len(),
             facts: self.transfer.record.checkpoint(),
             nodes: self.explored.checkpoint(self.node),
+            trail: self.trail.mark(&self.transfer.notes),
             bytes,
         });
         if let Some(observer) = &mut self.observer {
@@ -131,6 +134,7 @@ impl Walker<'_> {
         self.transfer.forks.work += self.history.len() as u64;
         self.transfer.record.roll_back(speculation.facts);
         self.explored.roll_back(speculation.nodes);
+        self.trail.roll_back(speculation.trail, &mut self.transfer.notes);
         self.explored.never_widen(speculation.invocation);
         self.transfer.slot = speculation.slot;
         self.node = speculation.node;

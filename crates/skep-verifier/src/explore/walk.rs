@@ -20,6 +20,8 @@ use crate::explore::paths::{BOUND_LOOP, MAX_WORK, Path, Turn, Usage};
 use crate::explore::speculation::Speculations;
 use crate::program::env::Env;
 use crate::program::violation::{Checked, Code, Violation};
+use crate::explore::trail::Trail;
+use crate::step::notes::Note;
 use crate::step::{Next, Transfer};
 use skep_isa::Insn;
 
@@ -37,6 +39,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) history: Vec<Turn>,
     /// The node of the explored states that the current path is below.
     pub(crate) node: u32,
+    /// The steps of the current path.
+    pub(crate) trail: Trail,
     /// What the walk cost so far.
     pub(crate) usage: Usage,
     /// The observer of every step, if any.
@@ -48,8 +52,12 @@ pub(crate) struct Walker<'a> {
 impl<'a> Walker<'a> {
     pub(crate) fn new(env: Env<'a>) -> Self {
         let (slots, config) = (env.program.source.insns.len(), env.config);
+        let joins = env.cfg.joins();
+        let mut transfer = Transfer::new(env);
+        // Where no paths meet, no states are kept.
+        transfer.notes.wanted = joins > 0;
         Self {
-            explored: Explored::new(slots, env.cfg.joins(), config.max_state_bytes),
+            explored: Explored::new(slots, joins, config.max_state_bytes),
             pending: Vec::new(),
             speculations: Speculations::default(),
             max_work: config.max_walked.saturating_mul(MAX_WORK),
@@ -58,7 +66,8 @@ impl<'a> Walker<'a> {
             usage: Usage::default(),
             observer: None,
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
-            transfer: Transfer::new(env),
+            trail: Trail::default(),
+            transfer,
         }
     }
 
@@ -69,6 +78,7 @@ impl<'a> Walker<'a> {
         while let Some(root) = self.transfer.record.roots().get(number).copied() {
             self.node = NONE;
             self.history.clear();
+            self.trail.start(&mut self.transfer.notes);
             if let Some(observer) = &mut self.observer {
                 observer.start();
             }
@@ -85,6 +95,7 @@ impl<'a> Walker<'a> {
                 self.roll_back(state, violation)?;
                 continue;
             }
+            self.settle();
             self.explored.close(self.node);
             self.confirm_speculations();
             let Some(path) = self.pending.pop() else { return Ok(()) };
@@ -100,6 +111,12 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// The path has ended: the states from which all paths have ended are settled.
+    fn settle(&mut self) {
+        let Self { trail, transfer, explored, recorded, .. } = self;
+        trail.follow_back(&transfer.env, &mut transfer.notes, explored, recorded.as_mut());
+    }
+
     /// Follows one path to its end.
     fn walk_path(&mut self, state: &mut State) -> Checked<()> {
         let (program, cfg) = (self.transfer.env.program, self.transfer.env.cfg);
@@ -111,7 +128,8 @@ impl<'a> Walker<'a> {
                     self.transfer.enter_call(state);
                 }
                 match self.explored.visit(state, slot, self.node, self.transfer.env.liveness) {
-                    Visit::Subsumed => {
+                    Visit::Subsumed(node) => {
+                        *self.trail.end() = self.explored.needs(node);
                         if let Some(observer) = &mut self.observer {
                             observer.subsumed(slot);
                         }
@@ -127,14 +145,18 @@ impl<'a> Walker<'a> {
                         self.speculate(*exact, before, invocation);
                     }
                 }
+                self.trail.keep(self.node);
                 self.note_peak();
                 if let Some(observer) = &mut self.observer {
                     observer.kept(slot);
                 }
             }
             self.check_limits()?;
+            let notes = &mut self.transfer.notes;
+            let (mark, frame) = (notes.notes.len(), state.top_index());
+            notes.relies = false;
             if let Some(recorded) = &mut self.recorded {
-                recorded.take(slot, state);
+                notes.add(Note::Recorded(recorded.take(slot, state)));
             }
             if let Some(observer) = &mut self.observer {
                 observer.step(slot, state);
@@ -144,10 +166,12 @@ impl<'a> Walker<'a> {
             let insn = &program.source.insns[slot];
             if let Insn::Alu { .. } = insn {
                 self.transfer.arithmetic(state, insn)?;
+                self.trail.step(slot, frame, &self.transfer.notes, mark);
                 self.transfer.slot += 1;
                 continue;
             }
             let next = self.transfer.step(state);
+            self.trail.step(slot, frame, &self.transfer.notes, mark);
             if !self.transfer.forks.is_empty() {
                 self.collect_forks();
             }

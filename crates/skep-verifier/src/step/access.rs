@@ -8,6 +8,7 @@ use crate::domain::value::{Kind, Trust, Value};
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
+use crate::step::notes::Note;
 use crate::step::region::{Intent, Region};
 use skep_abi::{ContextField, FieldKind};
 use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};
@@ -31,6 +32,7 @@ impl Transfer<'_> {
             // Fast path: reloads a stored value.
             let value = cell.value;
             self.record.memory(self.slot)?;
+            self.notes.add(Note::Reads { frame, start, end: start + size.bytes() });
             return self.write(state, dst, value);
         }
         let pointer = *pointer;
@@ -39,7 +41,10 @@ impl Transfer<'_> {
         }
         let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)?;
         let value = match region {
-            Region::Stack { frame, first, last } => self.load_stack(state, frame, first, last, size)?,
+            Region::Stack { frame, first, last } => {
+                self.notes.add(Note::Reads { frame, start: first, end: last + size.bytes() });
+                self.load_stack(state, frame, first, last, size)?
+            }
             Region::Field { field, inside } => {
                 self.rewrite(&pointer, field, inside, size)?;
                 match field.kind {
@@ -135,6 +140,8 @@ impl Transfer<'_> {
             }
             Region::Field { field, inside } => self.rewrite(&pointer, field, inside, size)?,
             Region::Kptr { map, field } => {
+                // It takes the constant 0 for null.
+                self.notes.relies = true;
                 self.check_kptr_store(self.map(map)?, &field, &value)?;
                 self.record.memory(self.slot)?;
             }
@@ -153,6 +160,7 @@ impl Transfer<'_> {
     ) -> Checked<()> {
         self.record.memory(self.slot)?;
         self.overwrite(state, frame, first, last + size.bytes())?;
+        self.notes.add(Note::Writes { frame, start: first, end: last + size.bytes(), all: first == last });
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
         if first == last {
             stack.write(first, size, value);
@@ -182,6 +190,7 @@ impl Transfer<'_> {
             }
             let stack = &mut state.frames_mut()[usize::from(frame)].stack;
             if first == last {
+                self.notes.add(Note::Fills { frame, start: first, end: first + size.bytes() });
                 stack.fill(first, first + size.bytes());
             } else {
                 stack.weak_write(first, last + size.bytes(), false);

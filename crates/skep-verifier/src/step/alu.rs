@@ -138,6 +138,7 @@ impl Transfer<'_> {
         };
         let numbers = a.is_scalar() && !matches!(src, Operand::Reg(src) if !regs[src.index()].is_scalar());
         if !numbers {
+            self.notes.relies = true;
             let a = *self.look(state, dst)?;
             let b = self.operand(state, src)?;
             let result = self.with_pointer(width, op, dst, src, &a, &b)?;

@@ -59,6 +59,7 @@ impl<'a> Transfer<'a> {
         }
         self.print_registers(state, proto);
         for filled in &known.filled {
+            self.notes.add(filled.note());
             filled.apply(state);
         }
         Ok(known)

@@ -2,11 +2,13 @@
 
 use crate::domain::comparison::{assume, assume_not};
 use crate::domain::loops::Construct;
+use crate::domain::needs::{FrameNeeds, touched};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::program::cfg::target;
 use crate::program::violation::{Checked, Code, Violation};
+use crate::step::notes::Note;
 use crate::step::{Next, Transfer};
 use skep_isa::{Cond, Operand, Reg, Width, semantics};
 
@@ -35,11 +37,13 @@ impl Transfer<'_> {
             }
         {
             let taken = semantics::holds(width, cond, a, b);
+            self.notes.relies = true;
             return self.turn((taken, !taken), offset);
         }
         let a = *self.look(state, dst)?;
         let b = self.operand(state, src)?;
         if !a.is_scalar() || !b.is_scalar() {
+            self.notes.relies = true;
             let test = self.compare_pointers(width, cond, dst, src, &a, &b)?;
             if test.ways.0 && test.ways.1 {
                 self.fork(state, offset, |other| {
@@ -56,17 +60,46 @@ impl Transfer<'_> {
         let not_taken = assume_not(cond, width, &a.num, &b.num);
         match (taken, not_taken) {
             (Some(taken), Some(not_taken)) => {
-                self.fork(state, offset, |other| narrow(other, dst, &a, &taken.0, src, &b, &taken.1))?;
+                if a.id != 0 || b.id != 0 {
+                    self.note_tied(state, &a, &b);
+                }
+                // What is linked to an operand may decide as well.
+                let open =
+                    self.fork(state, offset, |other| narrow(other, dst, &a, &taken.0, src, &b, &taken.1))?;
+                self.notes.relies = !open;
                 if narrow(state, dst, &a, &not_taken.0, src, &b, &not_taken.1) {
                     self.turn((true, true), offset)
                 } else {
+                    self.notes.relies = true;
                     Ok(Next::End)
                 }
             }
-            (Some(_), None) => self.turn((true, false), offset),
-            (None, Some(_)) => self.turn((false, true), offset),
-            // No number satisfies the state: no run gets here.
-            (None, None) => Ok(Next::End),
+            (taken, not_taken) => {
+                self.notes.relies = true;
+                match (taken, not_taken) {
+                    (Some(_), _) => self.turn((true, false), offset),
+                    (_, Some(_)) => self.turn((false, true), offset),
+                    // No number satisfies the state: no run gets here.
+                    (None, None) => Ok(Next::End),
+                }
+            }
+        }
+    }
+
+    /// Notes which numbers are linked to the operands of a branch.
+    fn note_tied(&mut self, state: &State, a: &Value, b: &Value) {
+        let tied = |value: &Value| value.is_scalar() && value.id != 0 && (value.id == a.id || value.id == b.id);
+        for (at, frame) in state.frames().iter().enumerate() {
+            let mut to = FrameNeeds::default();
+            for (reg, value) in frame.regs.0.iter().enumerate() {
+                to.regs |= u16::from(tied(value)) << reg;
+            }
+            for cell in frame.stack.cells.iter().filter(|cell| tied(&cell.value)) {
+                to.stack |= touched(cell.start.into(), cell.end());
+            }
+            if to != FrameNeeds::default() {
+                self.notes.add(Note::tied(at as u8, &to));
+            }
         }
     }
 
@@ -91,19 +124,20 @@ impl Transfer<'_> {
         self.turn((true, true), offset)
     }
 
-    /// Forks off the taken way of a branch. `prepare` narrows its state, and returns false if that way is impossible.
-    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Checked<()> {
+    /// Forks off the taken way of a branch. `prepare` narrows its state, and returns false if that way is impossible;
+    /// then it is not forked off, and the result is false too.
+    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Checked<bool> {
         let mut other = self.forks.copy(state);
         if !prepare(&mut other) {
             self.forks.recycle(other);
-            return Ok(());
+            return Ok(false);
         }
         let Some(slot) = target(self.slot, offset.into()) else {
             return Err(Violation::new(Code::Structure, "the jump leads out of the program"));
         };
         self.record.branch(self.slot, true);
         self.forks.put_aside(other, slot);
-        Ok(())
+        Ok(true)
     }
 }
 

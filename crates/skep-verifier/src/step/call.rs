@@ -10,6 +10,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::Arguments;
 use crate::step::frames::clobber_arguments;
+use crate::step::notes::Note;
 use skep_abi::{DynptrKind, HelperFlags, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
 use skep_isa::{Reg, Size};
 
@@ -38,6 +39,13 @@ impl<'a> Transfer<'a> {
         };
         let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
         self.record.call(self.slot, map, map.and(key), in_bounds);
+        if (key.is_some() || in_bounds)
+            && let Kind::Stack { frame } = state.reg(Reg::R2).kind
+            && let Ok(start) = u32::try_from(state.reg(Reg::R2).offset + STACK_BYTES as i32)
+        {
+            // A fact is made of it.
+            self.notes.add(Note::ReliesOn { frame, start, end: start + Size::B4.bytes() });
+        }
         if let Some(callback) = proto.callback() {
             return self.call_back(state, proto, callback, &arguments);
         }

@@ -49,6 +49,7 @@ impl Transfer<'_> {
             return Ok(None);
         }
         if let Some(callback) = state.top().callback {
+            self.notes.relies = true;
             return Ok(Some(self.end_callback(state, callback)?));
         }
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);

@@ -80,6 +80,7 @@ impl Transfer<'_> {
             }
         }
         for filled in &filled {
+            self.notes.add(filled.note());
             filled.apply(state);
         }
         let slot = self.slot as u32;

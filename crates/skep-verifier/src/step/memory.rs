@@ -8,6 +8,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::args::expected;
+use crate::step::notes::Note;
 use crate::step::region::{Intent, Region};
 use skep_abi::{Access, HelperProto};
 use skep_isa::{Reg, Size};
@@ -23,6 +24,11 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
+    /// The note of it.
+    pub(crate) fn note(&self) -> Note {
+        Note::Fills { frame: self.frame, start: self.start, end: self.start + self.sure }
+    }
+
     /// Updates the stack.
     pub(crate) fn apply(&self, state: &mut State) {
         let stack = &mut state.frames_mut()[usize::from(self.frame)].stack;

@@ -22,6 +22,7 @@ mod memory;
 mod objects;
 mod packets;
 mod paths;
+mod precision;
 mod pruning;
 mod refusals;
 mod resources;

@@ -29,6 +29,7 @@ impl Transfer<'_> {
             self.kfunc_argument(state, prototype, at, &mut known)?;
         }
         for filled in &known.filled {
+            self.notes.add(filled.note());
             filled.apply(state);
         }
         if prototype.known.flags.has(KfuncFlags::RELEASE) && known.released.is_none() {

@@ -1,0 +1,70 @@
+//! Which numbers of a state decided something later: the *needs* of the paths that go on from it.
+//!
+//! A number that is not among the needs may be any number: the paths from the state would be the same, and as safe.
+//! Pointers are no part of this, since states are always compared with all of theirs.
+
+use crate::domain::state::MAX_FRAMES;
+use skep_isa::Reg;
+
+/// The needed numbers of one frame.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct FrameNeeds {
+    /// Registers, one bit each.
+    pub(crate) regs: u16,
+    /// Units of 4 bytes of its stack, one bit each.
+    pub(crate) stack: u128,
+}
+
+/// The needed numbers of all frames, outermost first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Needs(pub(crate) [FrameNeeds; MAX_FRAMES]);
+
+impl FrameNeeds {
+    pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX };
+
+    pub(crate) fn has(&self, reg: Reg) -> bool {
+        self.regs & 1 << reg.number() != 0
+    }
+
+    pub(crate) fn add(&mut self, reg: Reg) {
+        self.regs |= 1 << reg.number();
+    }
+
+    pub(crate) fn remove(&mut self, reg: Reg) {
+        self.regs &= !(1 << reg.number());
+    }
+
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.regs & other.regs != 0 || self.stack & other.stack != 0
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.regs |= other.regs;
+        self.stack |= other.stack;
+    }
+}
+
+impl Needs {
+    pub(crate) const ALL: Self = Self([FrameNeeds::ALL; MAX_FRAMES]);
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (mine, other) in self.0.iter_mut().zip(&other.0) {
+            mine.join(other);
+        }
+    }
+}
+
+/// The units that `start..end` touches, counted in bytes from the bottom of a stack.
+pub(crate) fn touched(start: u32, end: u32) -> u128 {
+    units(start / 4, end.div_ceil(4))
+}
+
+/// The units that are inside of `start..end`.
+pub(crate) fn covered(start: u32, end: u32) -> u128 {
+    units(start.div_ceil(4), end / 4)
+}
+
+fn units(start: u32, end: u32) -> u128 {
+    let end = end.min(128);
+    if start >= end { 0 } else { u128::MAX >> (128 - (end - start)) << start }
+}

@@ -1,0 +1,376 @@
+//! Needs by path: which numbers of each kept state decided something on the paths from it.
+//!
+//! The steps of the current path are kept, with the notes of the transfer functions. When a path has ended, the trail
+//! is followed backwards to the last branch whose other way is still to be walked, and once that has been walked
+//! as well, from there on with what both ways need. So each step is gone back over once, and a kept state is settled
+//! when the last path from it has ended:
+//!
+//! ```text
+//!     state -- step -- step -- branch -- step -- end         1. back to the branch, first way
+//!       ^                        '------ step -- end         2. back to the branch, other way: needs of both
+//!       '------------------------'                           3. back to the state
+//! ```
+//!
+//! # Why that is sound
+//!
+//! A machine *fits* a state and its needs if it has the state's calls and pointers, if every needed number has a value
+//! that the state allows, and if needed numbers that are linked differ as the link says. The invariant of each step:
+//!
+//! > A machine that fits the state before it does nothing wrong in the step, agrees with all facts recorded there, and
+//! > then fits the state after it, on one of the ways that were walked.
+//!
+//! So the needs before a step are: what decides there (a branch of which not both ways were walked, an address, an
+//! argument, a key that is a fact), and whatever a needed number after the step was made from. A branch of which both
+//! ways were walked decides nothing. It says something about its operands and what is linked to them; only if one of
+//! these is needed after it, the operands are needed before. A state that ends a path because another one subsumes it
+//! needs what that one needs. If the other one is not settled yet, all that it knows is needed.
+
+use crate::domain::needs::{FrameNeeds, Needs, covered, touched};
+use crate::domain::recorded::Recorded;
+use crate::domain::state::MAX_FRAMES;
+use crate::explore::explored::Explored;
+use crate::program::cfg::target;
+use crate::program::env::Env;
+use crate::step::notes::{Note, Notes};
+use skep_abi::{ArgKind, Results, RetKind};
+use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg};
+
+const ARGUMENTS: u16 = 0b11_1110;
+const CLOBBERED: u16 = 0b11_1111;
+
+/// A step: its slot, the innermost frame before it, how many notes it has, and whether it relied on its operands. Or
+/// that a state was kept; the entry before it is the number of the node then.
+#[derive(Clone, Copy)]
+struct Step(u32);
+
+const RELIES: u32 = 1 << 23;
+const KEEPS: u32 = 1 << 24;
+const NOTES: u32 = 25;
+
+impl Step {
+    fn slot(self) -> usize {
+        (self.0 & 0xf_ffff) as usize
+    }
+
+    fn frame(self) -> usize {
+        (self.0 >> 20 & 7) as usize
+    }
+
+    fn relies(self) -> bool {
+        self.0 & RELIES != 0
+    }
+
+    /// Whether a state was kept here.
+    fn keeps(self) -> bool {
+        self.0 & KEEPS != 0
+    }
+
+    fn notes(self) -> usize {
+        (self.0 >> NOTES) as usize
+    }
+}
+
+/// A branch on the current path.
+struct Branch {
+    /// How many steps lead to it, its own included.
+    steps: usize,
+    /// What the way that was walked first needs, once it was.
+    first: Option<Box<Needs>>,
+}
+
+/// The trail of the current path.
+#[derive(Default)]
+pub(crate) struct Trail {
+    steps: Vec<Step>,
+    branches: Vec<Branch>,
+    /// What the path needs where it ended.
+    end: Needs,
+}
+
+/// A point to roll back to.
+#[derive(Clone, Copy)]
+pub(crate) struct TrailMark {
+    steps: usize,
+    branches: usize,
+    notes: usize,
+}
+
+impl Trail {
+    pub(crate) fn start(&mut self, notes: &mut Notes) {
+        self.steps.clear();
+        self.branches.clear();
+        notes.notes.clear();
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self, notes: &Notes) -> usize {
+        size_of_val(&*self.steps)
+            + size_of_val(&*notes.notes)
+            + self.branches.len() * (size_of::<Branch>() + size_of::<Needs>())
+    }
+
+    /// A step was made; its notes are those since `mark`.
+    #[inline]
+    pub(crate) fn step(&mut self, slot: usize, frame: u8, notes: &Notes, mark: usize) {
+        if notes.wanted {
+            let relies = if notes.relies { RELIES } else { 0 };
+            let count = (notes.notes.len() - mark) as u32;
+            self.steps.push(Step(slot as u32 | u32::from(frame) << 20 | relies | count << NOTES));
+        }
+    }
+
+    /// The state was kept as that node.
+    pub(crate) fn keep(&mut self, node: u32) {
+        self.steps.extend([Step(node), Step(KEEPS)]);
+    }
+
+    /// The last step left another path to be walked.
+    pub(crate) fn branch(&mut self) {
+        self.branches.push(Branch { steps: self.steps.len(), first: None });
+    }
+
+    pub(crate) fn mark(&self, notes: &Notes) -> TrailMark {
+        TrailMark { steps: self.steps.len(), branches: self.branches.len(), notes: notes.notes.len() }
+    }
+
+    pub(crate) fn roll_back(&mut self, mark: TrailMark, notes: &mut Notes) {
+        self.steps.truncate(mark.steps);
+        self.branches.truncate(mark.branches);
+        notes.notes.truncate(mark.notes);
+    }
+
+    /// What the path needs where it ends: nothing, unless somebody says more.
+    pub(crate) fn end(&mut self) -> &mut Needs {
+        &mut self.end
+    }
+
+    /// The path has ended: settles the states from which all paths have.
+    pub(crate) fn follow_back(
+        &mut self,
+        env: &Env<'_>,
+        notes: &mut Notes,
+        explored: &mut Explored,
+        mut recorded: Option<&mut Recorded>,
+    ) {
+        let mut needs = std::mem::take(&mut self.end);
+        loop {
+            let until = self.branches.last().map_or(0, |branch| branch.steps);
+            while self.steps.len() > until {
+                let Some(step) = self.steps.pop() else { break };
+                if step.keeps() {
+                    if let Some(Step(node)) = self.steps.pop() {
+                        explored.settle(node, &mut needs);
+                    }
+                    continue;
+                }
+                let first = notes.notes.len().saturating_sub(step.notes());
+                back(env, step, &notes.notes[first..], &mut needs);
+                if let (Some(Note::Recorded(at)), Some(recorded)) = (notes.notes.get(first), &mut recorded) {
+                    recorded.forget(step.slot(), *at as usize, &needs);
+                }
+                notes.notes.truncate(first);
+            }
+            match self.branches.last_mut() {
+                None => return,
+                Some(branch) if branch.first.is_none() => {
+                    branch.first = Some(Box::new(needs));
+                    return;
+                }
+                Some(_) => {}
+            }
+            if let Some(Branch { first: Some(first), .. }) = self.branches.pop() {
+                needs.join(&first);
+            }
+        }
+    }
+}
+
+/// From the needs after a step to those before it.
+fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
+    let (slot, top) = (step.slot(), step.frame());
+    let insn = &env.program.source.insns[slot];
+    // What returned, or was called back, is gone in the state before.
+    let called = if top + 1 < MAX_FRAMES { needs.0[top + 1] } else { FrameNeeds::default() };
+    for frame in needs.0.iter_mut().skip(top + 1) {
+        *frame = FrameNeeds::default();
+    }
+    match *insn {
+        Insn::Alu { op, dst, src, .. } => {
+            let now = &mut needs.0[top];
+            let needed = now.has(dst);
+            let itself = src == Operand::Reg(dst);
+            if op == AluOp::Mov || (itself && matches!(op, AluOp::Sub | AluOp::Xor)) {
+                now.remove(dst);
+            }
+            if let Operand::Reg(src) = src
+                && needed
+                && !(itself && matches!(op, AluOp::Sub | AluOp::Xor))
+            {
+                now.add(src);
+            }
+            if step.relies() {
+                now.add(dst);
+                if let Operand::Reg(src) = src {
+                    now.add(src);
+                }
+            }
+        }
+        Insn::MovSx { dst, src, .. } => {
+            let now = &mut needs.0[top];
+            if now.has(dst) {
+                now.remove(dst);
+                now.add(src);
+            }
+        }
+        Insn::Neg { .. }
+        | Insn::Endian { .. }
+        | Insn::LoadImm64Tail
+        | Insn::Jump { .. }
+        | Insn::MayGoto { .. }
+        | Insn::CallReg { .. } => {}
+        Insn::LoadImm64 { dst, .. } => needs.0[top].remove(dst),
+        Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
+            let needed = needs.0[top].has(dst);
+            needs.0[top].remove(dst);
+            for note in notes {
+                if let Note::Reads { frame, start, end } = *note
+                    && needed
+                {
+                    needs.0[usize::from(frame)].stack |= touched(start, end);
+                }
+            }
+            needs.0[top].add(base);
+        }
+        Insn::Store { base, src, .. } => {
+            store(needs, top, src, step.relies(), notes);
+            needs.0[top].add(base);
+        }
+        Insn::StoreRelease { base, src, .. } => {
+            store(needs, top, Operand::Reg(src), step.relies(), notes);
+            needs.0[top].add(base);
+        }
+        Insn::Atomic { op, base, src, .. } => {
+            match op {
+                AtomicOp::CmpXchg => needs.0[top].remove(Reg::R0),
+                AtomicOp::Xchg
+                | AtomicOp::Add { fetch: true }
+                | AtomicOp::Or { fetch: true }
+                | AtomicOp::And { fetch: true }
+                | AtomicOp::Xor { fetch: true } => needs.0[top].remove(src),
+                _ => {}
+            }
+            fill(needs, notes);
+            needs.0[top].add(base);
+        }
+        Insn::JumpIf { dst, src, .. } => {
+            let mut operands = FrameNeeds::default();
+            operands.add(dst);
+            if let Operand::Reg(src) = src {
+                operands.add(src);
+            }
+            let mut decides = step.relies() || needs.0[top].meets(&operands);
+            for note in notes {
+                if let Note::Tied { frame, regs, stack: [low, high] } = *note {
+                    let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low) };
+                    let tied = &mut needs.0[usize::from(frame)];
+                    decides |= tied.meets(&to);
+                    if step.relies() {
+                        tied.join(&to);
+                    }
+                }
+            }
+            if decides {
+                needs.0[top].join(&operands);
+            }
+        }
+        Insn::LoadPacket { .. } => {
+            needs.0[top].regs &= !CLOBBERED;
+            needs.0[top].add(Reg::R6);
+        }
+        Insn::Call { target: CallTarget::Helper(id) } => {
+            needs.0[top].regs &= !CLOBBERED;
+            fill(needs, notes);
+            let proto = (env.config.helpers)(id);
+            // The number of calls, and the index of the next program.
+            let decides = proto.is_some_and(|proto| proto.calls_back() || proto.ret == RetKind::TailCall);
+            for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
+                match proto.map(|proto| proto.args[at]) {
+                    Some(ArgKind::Anything | ArgKind::Scalar | ArgKind::Printed) if !decides => {}
+                    Some(ArgKind::None) => {}
+                    _ => needs.0[top].add(*reg),
+                }
+            }
+            relies_on(needs, notes);
+        }
+        Insn::Call { target: CallTarget::Local(offset) } => {
+            let callee = target(slot, offset).and_then(|to| env.cfg.function_at(to));
+            if let Some(global) = callee.and_then(|callee| env.cfg.globals[callee].as_ref()) {
+                needs.0[top].regs &= !CLOBBERED;
+                fill(needs, notes);
+                for reg in &Reg::ALL[1..=global.params.len()] {
+                    needs.0[top].add(*reg);
+                }
+            } else {
+                let now = &mut needs.0[top];
+                now.regs = now.regs & !ARGUMENTS | called.regs & ARGUMENTS;
+            }
+        }
+        Insn::Call { target: CallTarget::Kfunc { .. } } => {
+            needs.0[top].regs &= !CLOBBERED;
+            fill(needs, notes);
+            needs.0[top].regs |= ARGUMENTS;
+        }
+        Insn::Exit => {
+            // The innermost frame begins to be known here, and its caller has its result.
+            needs.0[top] = FrameNeeds::default();
+            let needed = match top.checked_sub(1) {
+                // Most hosts take any number as the program's result.
+                None => env.program_type().results != Results::Any || !env.cfg.functions[0].contains(&slot),
+                // A callback, whose result is in a range.
+                Some(_) if step.relies() => true,
+                Some(caller) => {
+                    let needed = needs.0[caller].has(Reg::R0);
+                    needs.0[caller].remove(Reg::R0);
+                    needed
+                }
+            };
+            if needed {
+                needs.0[top].add(Reg::R0);
+            }
+        }
+    }
+}
+
+fn store(needs: &mut Needs, top: usize, src: Operand, relies: bool, notes: &[Note]) {
+    let mut needed = relies;
+    for note in notes {
+        if let Note::Writes { frame, start, end, all } = *note {
+            let stack = &mut needs.0[usize::from(frame)].stack;
+            needed |= *stack & touched(start, end) != 0;
+            if all {
+                *stack &= !covered(start, end);
+            }
+        }
+    }
+    if let Operand::Reg(src) = src
+        && needed
+    {
+        needs.0[top].add(src);
+    }
+}
+
+fn fill(needs: &mut Needs, notes: &[Note]) {
+    for note in notes {
+        if let Note::Fills { frame, start, end } = *note {
+            needs.0[usize::from(frame)].stack &= !covered(start, end);
+        }
+    }
+}
+
+fn relies_on(needs: &mut Needs, notes: &[Note]) {
+    for note in notes {
+        if let Note::ReliesOn { frame, start, end } = *note {
+            needs.0[usize::from(frame)].stack |= touched(start, end);
+        }
+    }
+}

@@ -1,26 +1,29 @@
 //! Which numbers of a state decided something later: the *needs* of the paths that go on from it.
 //!
 //! A number that is not among the needs may be any number: the paths from the state would be the same, and as safe.
+//! And a number in the stack may be one that was never written there, unless it was read: to do so is a fact.
 //! Pointers are no part of this, since states are always compared with all of theirs.
 
 use crate::domain::state::MAX_FRAMES;
 use skep_isa::Reg;
 
-/// The needed numbers of one frame.
+/// The needs of one frame.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct FrameNeeds {
     /// Registers, one bit each.
     pub(crate) regs: u16,
     /// Units of 4 bytes of its stack, one bit each.
     pub(crate) stack: u128,
+    /// Units of its stack of which it mattered whether they were written.
+    pub(crate) written: u128,
 }
 
-/// The needed numbers of all frames, outermost first.
+/// The needs of all frames, outermost first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Needs(pub(crate) [FrameNeeds; MAX_FRAMES]);
 
 impl FrameNeeds {
-    pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX };
+    pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX, written: u128::MAX };
 
     pub(crate) fn has(&self, reg: Reg) -> bool {
         self.regs & 1 << reg.number() != 0
@@ -41,6 +44,7 @@ impl FrameNeeds {
     pub(crate) fn join(&mut self, other: &Self) {
         self.regs |= other.regs;
         self.stack |= other.stack;
+        self.written |= other.written;
     }
 }
 

@@ -228,6 +228,7 @@ impl SnapshotArena {
                 && let Some(stack) = stacks.next()
             {
                 known.stack = stack.zero.units();
+                known.written = stack.init.units();
                 for cell in cells.by_ref().take(stack.cells as usize) {
                     known.stack |= touched(cell.start.into(), cell.end());
                 }
@@ -258,6 +259,7 @@ impl SnapshotArena {
         for (needs, known) in needs.0.iter_mut().zip(&known.0) {
             needs.regs &= known.regs;
             needs.stack &= known.stack;
+            needs.written &= known.written;
         }
         if self.needs.is_empty() {
             self.needs.push(FrameNeeds::ALL); // none begin at 0
@@ -354,7 +356,7 @@ impl SnapshotArena {
                 }
             }
             if snapshot.stack {
-                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, needs.stack) {
+                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, &needs) {
                     return None;
                 }
             } else {
@@ -389,13 +391,13 @@ impl StackSnapshot {
         stack: &Stack,
         cells: &mut impl Iterator<Item = &'a Cell>,
         ids: &mut Ids,
-        needs: u128,
+        needs: &FrameNeeds,
     ) -> bool {
         let remains = stack.remains();
         // Bytes that may be read as a number may not hold a pointer or its remains.
         let guarded = self.pointers.or(&self.remains);
-        if !self.init.and_not(&stack.init).is_empty()
-            || !self.zero.and(&ByteSet::from_units(needs, &self.zero)).and_not(&stack.zero).is_empty()
+        if !self.init.and(&ByteSet::from_units(needs.written, &self.init)).and_not(&stack.init).is_empty()
+            || !self.zero.and(&ByteSet::from_units(needs.stack, &self.zero)).and_not(&stack.zero).is_empty()
             || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
         {
             return false;
@@ -406,7 +408,7 @@ impl StackSnapshot {
             && self.remains == remains;
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
-            if needs & touched(cell.start.into(), cell.end()) == 0 && cell.value.is_scalar() {
+            if needs.stack & touched(cell.start.into(), cell.end()) == 0 && cell.value.is_scalar() {
                 continue; // some number is there, since no pointer is
             }
             // Fast path: the cells are in the same order.

@@ -46,6 +46,7 @@ struct Step(u32);
 const RELIES: u32 = 1 << 23;
 const KEEPS: u32 = 1 << 24;
 const NOTES: u32 = 25;
+const MAX_NOTES: usize = (u32::MAX >> NOTES) as usize;
 
 impl Step {
     fn slot(self) -> usize {
@@ -111,8 +112,12 @@ impl Trail {
 
     /// A step was made; its notes are those since `mark`.
     #[inline]
-    pub(crate) fn step(&mut self, slot: usize, frame: u8, notes: &Notes, mark: usize) {
+    pub(crate) fn step(&mut self, slot: usize, frame: u8, notes: &mut Notes, mark: usize) {
         if notes.wanted {
+            if notes.notes.len() - mark > MAX_NOTES {
+                notes.notes.truncate(mark + 1); // the first may be that of the recorded state
+                notes.notes.push(Note::Everything);
+            }
             let relies = if notes.relies { RELIES } else { 0 };
             let count = (notes.notes.len() - mark) as u32;
             self.steps.push(Step(slot as u32 | u32::from(frame) << 20 | relies | count << NOTES));
@@ -233,10 +238,12 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
             let needed = needs.0[top].has(dst);
             needs.0[top].remove(dst);
             for note in notes {
-                if let Note::Reads { frame, start, end } = *note
-                    && needed
-                {
-                    needs.0[usize::from(frame)].stack |= touched(start, end);
+                if let Note::Reads { frame, start, end } = *note {
+                    let from = &mut needs.0[usize::from(frame)];
+                    from.written |= touched(start, end);
+                    if needed {
+                        from.stack |= touched(start, end);
+                    }
                 }
             }
             needs.0[top].add(base);
@@ -271,7 +278,7 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
             let mut decides = step.relies() || needs.0[top].meets(&operands);
             for note in notes {
                 if let Note::Tied { frame, regs, stack: [low, high] } = *note {
-                    let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low) };
+                    let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low), written: 0 };
                     let tied = &mut needs.0[usize::from(frame)];
                     decides |= tied.meets(&to);
                     if step.relies() {
@@ -300,7 +307,6 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
                     _ => needs.0[top].add(*reg),
                 }
             }
-            relies_on(needs, notes);
         }
         Insn::Call { target: CallTarget::Local(offset) } => {
             let callee = target(slot, offset).and_then(|to| env.cfg.function_at(to));
@@ -339,16 +345,18 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
             }
         }
     }
+    relies_on(needs, notes);
 }
 
 fn store(needs: &mut Needs, top: usize, src: Operand, relies: bool, notes: &[Note]) {
     let mut needed = relies;
     for note in notes {
         if let Note::Writes { frame, start, end, all } = *note {
-            let stack = &mut needs.0[usize::from(frame)].stack;
-            needed |= *stack & touched(start, end) != 0;
+            let to = &mut needs.0[usize::from(frame)];
+            needed |= to.stack & touched(start, end) != 0;
             if all {
-                *stack &= !covered(start, end);
+                to.stack &= !covered(start, end);
+                to.written &= !covered(start, end);
             }
         }
     }
@@ -362,15 +370,21 @@ fn store(needs: &mut Needs, top: usize, src: Operand, relies: bool, notes: &[Not
 fn fill(needs: &mut Needs, notes: &[Note]) {
     for note in notes {
         if let Note::Fills { frame, start, end } = *note {
-            needs.0[usize::from(frame)].stack &= !covered(start, end);
+            let to = &mut needs.0[usize::from(frame)];
+            to.stack &= !covered(start, end);
+            to.written &= !covered(start, end);
         }
     }
 }
 
+/// What a step says by itself of stack bytes.
 fn relies_on(needs: &mut Needs, notes: &[Note]) {
     for note in notes {
-        if let Note::ReliesOn { frame, start, end } = *note {
-            needs.0[usize::from(frame)].stack |= touched(start, end);
+        match *note {
+            Note::ReliesOn { frame, start, end } => needs.0[usize::from(frame)].stack |= touched(start, end),
+            Note::Written { frame, start, end } => needs.0[usize::from(frame)].written |= touched(start, end),
+            Note::Everything => needs.join(&Needs::ALL),
+            _ => {}
         }
     }
 }

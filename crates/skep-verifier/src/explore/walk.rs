@@ -166,12 +166,12 @@ impl<'a> Walker<'a> {
             let insn = &program.source.insns[slot];
             if let Insn::Alu { .. } = insn {
                 self.transfer.arithmetic(state, insn)?;
-                self.trail.step(slot, frame, &self.transfer.notes, mark);
+                self.trail.step(slot, frame, &mut self.transfer.notes, mark);
                 self.transfer.slot += 1;
                 continue;
             }
             let next = self.transfer.step(state);
-            self.trail.step(slot, frame, &self.transfer.notes, mark);
+            self.trail.step(slot, frame, &mut self.transfer.notes, mark);
             if !self.transfer.forks.is_empty() {
                 self.collect_forks();
             }

@@ -95,6 +95,14 @@ impl Abs {
             _ => None,
         }
     }
+
+    /// The units that a call certainly overwrites which fills so many bytes from it on.
+    fn overwritten(self, size: Option<u32>) -> u128 {
+        match (self, size) {
+            (Self::Stack(start), Some(size)) => covered(start.into(), i64::from(start) + i64::from(size)),
+            _ => 0,
+        }
+    }
 }
 
 /// The forward pass.
@@ -288,10 +296,21 @@ impl<'a> Addresses<'a> {
                 ArgKind::MapValue(access)
                     if map(at).is_some_and(|map| access.in_map(map.kind()) == Access::Write) =>
                 {
+                    effect.kills |= pointer.overwritten(map(at).map(|map| map.value_size()));
                     continue;
                 }
-                ArgKind::Memory { access: Access::Write, .. }
-                | ArgKind::FixedMemory { access: Access::Write, .. } => continue,
+                ArgKind::Memory { access: Access::Write, .. } => {
+                    let size = match known.get(at + 2) {
+                        Some(Abs::Constant(size)) => u32::try_from(*size).ok(),
+                        _ => None,
+                    };
+                    effect.kills |= pointer.overwritten(size);
+                    continue;
+                }
+                ArgKind::FixedMemory { access: Access::Write, bytes } => {
+                    effect.kills |= pointer.overwritten(Some(bytes));
+                    continue;
+                }
                 ArgKind::MapValue(_) => map(at).map(|map| map.value_size()),
                 ArgKind::Memory { .. } | ArgKind::Values => match known.get(at + 2) {
                     Some(Abs::Constant(size)) => u32::try_from(*size).ok(),

@@ -220,8 +220,8 @@ impl Liveness {
                         Some(_) | None => live.read(*reg, true),
                     }
                 }
-                live.stack |= effect.reads;
-                live.stack_precise |= effect.key;
+                live.stack = live.stack & !effect.kills | effect.reads;
+                live.stack_precise = live.stack_precise & !effect.kills | effect.key;
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 live.clobber();

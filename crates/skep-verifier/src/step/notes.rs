@@ -10,6 +10,8 @@ use crate::domain::needs::FrameNeeds;
 pub(crate) enum Note {
     /// A load reads these bytes of that frame's stack.
     Reads { frame: u8, start: u32, end: u32 },
+    /// Whether all of these bytes were written matters.
+    Written { frame: u8, start: u32, end: u32 },
     /// A store may write all bytes of these, or some.
     Writes { frame: u8, start: u32, end: u32, all: bool },
     /// A call overwrites these bytes with numbers that nobody knows.
@@ -20,6 +22,8 @@ pub(crate) enum Note {
     Tied { frame: u8, regs: u16, stack: [u64; 2] },
     /// The state that was recorded before the step.
     Recorded(u32),
+    /// The step may have relied on everything.
+    Everything,
 }
 
 impl Note {

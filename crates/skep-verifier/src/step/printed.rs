@@ -11,6 +11,7 @@ use crate::domain::value::{Kind, Value};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::expected;
+use crate::step::notes::Note;
 use crate::step::region::{Intent, Region};
 use skep_abi::{Access, ArgKind, HelperProto, Printable, Printed, parse_format};
 use skep_isa::{Reg, Size};
@@ -171,6 +172,7 @@ impl Transfer<'_> {
 
     /// The same for an address in `first..=last` of a stack: up to possible remains of a pointer.
     fn bytes_of_stack(&mut self, state: &State, frame: u8, first: u32, last: u32) -> Option<u32> {
+        self.notes.add(Note::Written { frame, start: first, end: STACK_BYTES });
         let frame = &state.frames()[usize::from(frame)];
         let withheld = |at: &u32| frame.stack.is_withheld(*at, at + 1);
         let end = (first..STACK_BYTES).find(withheld).unwrap_or(STACK_BYTES);

@@ -14,12 +14,14 @@
 //! * *mutants*: structured programs with a few instructions changed;
 //! * *noise*: instructions drawn one by one.
 
+mod decided;
 mod mutants;
 mod numbers;
 mod objects;
 mod paths;
 mod stale;
 
+pub use decided::decided;
 pub use mutants::mutated;
 pub use numbers::Question;
 pub use stale::stale;

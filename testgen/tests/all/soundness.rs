@@ -4,7 +4,7 @@
 //! programs.
 
 use crate::common::{Lab, cases, fail, first_seed, verified};
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, wild};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, decided, mutated, wild};
 
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
@@ -54,6 +54,23 @@ fn accepted_mutants_stay_in_their_verifier_states() {
         accepted += 1;
         if lab.agree(&program, &verified, FEW_INPUTS).is_err() {
             fail(seed, &program, |program| disagreement(lab, program));
+        }
+    }
+    println!("{accepted} of {programs} accepted");
+    assert!(accepted * 20 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
+}
+
+#[test]
+fn numbers_that_decide_keep_paths_apart() {
+    let mut lab = Lab::new(Host::new(FLAVOURS[0]));
+    let mut accepted = 0;
+    let programs = cases(6000);
+    for seed in first_seed()..first_seed() + programs {
+        let program = decided(&mut Source::from_seed(seed));
+        let Ok(verified) = verified(&program) else { continue };
+        accepted += 1;
+        if lab.agree(&program, &verified, INPUTS).is_err() {
+            fail(seed, &program, |program| disagreement(&mut lab, program));
         }
     }
     println!("{accepted} of {programs} accepted");

@@ -64,6 +64,9 @@ fn an_index_decides_however_it_is_made() {
     index_decides("r4 = -r4\nr4 = -r4");
     index_decides("r5 = (s16)r4\nr4 = r5");
     index_decides("w4 = w4");
+    // Where paths meet again after the pointer was made of it.
+    let rest = "r8 += r4\ncall 7\nif r0 == 9 goto +0\nr0 = *(u8 *)(r8 + 0)\nr0 = 0\nexit";
+    decides("r4 = 3", ["r4 = 63", "r4 = 64"], rest, Code::OutOfBounds);
     // Overwritten, it does not.
     accepted("tc", &meet("r4 = 3", "r4 = 64", &format!("r4 ^= r4\n{INDEX}")));
     accepted("tc", &meet("r4 = 3", "r4 = 64", &format!("r4 = 5\n{INDEX}")));
@@ -154,7 +157,7 @@ fn an_index_in_the_stack_decides() {
     let (zero, other) = ("*(u64 *)(r10 - 8) = 0", "*(u64 *)(r10 - 8) = 64");
     let load = format!("r5 = r10\nr7 &= 3\nr5 += r7\nr4 = *(u8 *)(r5 - 8)\n{INDEX}");
     decides(zero, [zero, other], &load, Code::OutOfBounds);
-    let store = format!("r5 = r10\nr7 &= 3\nr5 += r7\n*(u8 *)(r5 - 8) = 0\nr4 = *(u64 *)(r10 - 8)\n{INDEX}");
+    let store = format!("r5 = r10\nr7 &= 7\nr5 += r7\n*(u8 *)(r5 - 8) = 0\nr4 = *(u64 *)(r10 - 8)\n{INDEX}");
     decides(zero, [zero, other], &store, Code::PointerArithmetic);
 }
 
@@ -201,12 +204,34 @@ fn what_calls_are_given_decides() {
 }
 
 #[test]
+fn what_a_function_called_back_leaves_or_returns_decides() {
+    // Its path ends at the call, which is still open.
+    let text = |other: &str| {
+        format!(
+            "*(u64 *)(r10 - 8) = 3\nr1 = 4\nr2 = func[body] ll\nr3 = r10\nr4 = 0\ncall 181\nr8 = map_value[1]+0x0 ll\n\
+             r4 = *(u64 *)(r10 - 8)\n{INDEX}\nbody: r6 = r2\ncall 7\nif r0 == 7 goto second\n*(u64 *)(r6 - 8) = 3\n\
+             goto meet\nsecond: *(u64 *)(r6 - 8) = {other}\nmeet: r0 = 0\nexit"
+        )
+    };
+    accepted("tc", &text("63"));
+    refused("tc", &text("64"), Code::OutOfBounds, "");
+    let text = |other: &str| {
+        format!(
+            "r1 = 4\nr2 = func[body] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\nbody: call 7\nif r0 == 7 goto second\n\
+             r6 = 0\ngoto meet\nsecond: r6 = {other}\nmeet: call 7\nr0 = r6\nexit"
+        )
+    };
+    accepted("tc", &text("1"));
+    refused("tc", &text("2"), Code::Return, "");
+}
+
+#[test]
 fn a_state_that_another_subsumes_needs_what_that_one_needs() {
-    // The first path is walked to its end; the second stops at the inner meeting, where its number was found to decide;
-    // the third meets the second before.
+    // The first path is walked to its end. The second stops where it meets the first: there the number was found to
+    // decide. The third meets the second before.
     let text = |third: &str| {
         format!(
-            "r8 = map_value[1]+0x0 ll\nr4 = 3\nr9 = 0\ncall 7\nr7 = r0\nr7 &= 3\nif r7 == 2 goto two\nif r7 == 3 goto three\n\
+            "r8 = map_value[1]+0x0 ll\nr4 = 3\nr9 = 0\ncall 7\nr7 = r0\nr7 &= 3\nif r7 == 3 goto three\nif r7 == 2 goto two\n\
              r4 = 3\ngoto inner\ntwo: r4 = 3\nr9 = 1\ngoto outer\nthree: r4 = {third}\nr9 = 2\nouter: r9 += 1\ncall 7\n\
              r4 = r4\ngoto inner\ninner: {INDEX}"
         )

@@ -37,7 +37,8 @@ pub fn decided(source: &mut Source) -> TestProgram {
     }
     for _ in 0..source.between(1, 4) {
         flag(source, &mut code);
-        let second = code.jump_if(Width::W64, source.pick(&Cond::ALL), Reg::R0, Operand::Imm(near(source, 16)));
+        let second =
+            code.jump_if(Width::W64, source.pick(&Cond::ALL), Reg::R0, Operand::Imm(near(source, 16)));
         for _ in 0..source.between(1, 3) {
             change(source, &mut code);
         }
@@ -220,7 +221,8 @@ fn function(source: &mut Source) -> Builder {
             1 => code.load(Size::B8, Reg::R0, Reg::R2, at),
             _ => {
                 code.load(Size::B8, Reg::R3, Reg::R2, at);
-                let with = if source.chance(50) { Operand::Reg(Reg::R1) } else { Operand::Imm(near(source, 16)) };
+                let with =
+                    if source.chance(50) { Operand::Reg(Reg::R1) } else { Operand::Imm(near(source, 16)) };
                 let over = code.jump_if(Width::W64, source.pick(&Cond::ALL), Reg::R3, with);
                 match source.below(3) {
                     0 => code.mov_imm(Reg::R0, near(source, BUFFER - 8)),

@@ -134,7 +134,11 @@ mod tests {
         for at in 0..512 {
             let mut set = ByteSet::EMPTY;
             set.insert(at, (at + 6).min(512));
-            assert_eq!(set.units(), (at..(at + 6).min(512)).fold(0, |units, at| units | 1 << (at / 4)), "{at}");
+            assert_eq!(
+                set.units(),
+                (at..(at + 6).min(512)).fold(0, |units, at| units | 1 << (at / 4)),
+                "{at}"
+            );
         }
     }
 }

@@ -139,7 +139,9 @@ impl Recorded {
 
     /// The state of that number forgets all numbers but these: a run may come to it with others.
     pub(crate) fn forget(&mut self, slot: usize, number: usize, needs: &Needs) {
-        let Some(state) = self.by_slot.get_mut(slot).and_then(|states| states.get_mut(number)) else { return };
+        let Some(state) = self.by_slot.get_mut(slot).and_then(|states| states.get_mut(number)) else {
+            return;
+        };
         for (frame, needs) in state.frames_mut().iter_mut().zip(&needs.0) {
             for (reg, value) in frame.regs.0.iter_mut().enumerate() {
                 if value.is_scalar() && needs.regs & 1 << reg == 0 {

@@ -129,7 +129,11 @@ impl Point {
             return Some(wanted);
         }
         if self.count == MAX_MASKS {
-            return known.iter().copied().filter(|mask| mask & !wanted == 0).max_by_key(|mask| mask.count_ones());
+            return known
+                .iter()
+                .copied()
+                .filter(|mask| mask & !wanted == 0)
+                .max_by_key(|mask| mask.count_ones());
         }
         self.masks[self.count] = wanted;
         self.count += 1;
@@ -206,7 +210,9 @@ impl Explored {
 
     /// Files a settled node by its needed constants alone: it may subsume states with others.
     fn file_again(&mut self, at: u32, needed: u16) {
-        let Node { slot, hash, mask, next, snapshot: Some(snapshot), .. } = &self.nodes[at as usize] else { return };
+        let Node { slot, hash, mask, next, snapshot: Some(snapshot), .. } = &self.nodes[at as usize] else {
+            return;
+        };
         let (hash, mask, next) = (*hash, *mask, *next);
         let Some(point) = (self.point_of[*slot as usize] as usize).checked_sub(1) else { return };
         let Some(new) = self.points[point].mask_for(mask & needed) else { return };
@@ -456,7 +462,8 @@ impl Explored {
         let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
         let slot = slot as u32;
         let (hash, snapshot) = (fingerprint.hash, Some(snapshot));
-        let node = Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, hash, mask, snapshot };
+        let node =
+            Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, hash, mask, snapshot };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;

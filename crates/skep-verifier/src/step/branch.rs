@@ -88,7 +88,8 @@ impl Transfer<'_> {
 
     /// Notes which numbers are linked to the operands of a branch.
     fn note_tied(&mut self, state: &State, a: &Value, b: &Value) {
-        let tied = |value: &Value| value.is_scalar() && value.id != 0 && (value.id == a.id || value.id == b.id);
+        let tied =
+            |value: &Value| value.is_scalar() && value.id != 0 && (value.id == a.id || value.id == b.id);
         for (at, frame) in state.frames().iter().enumerate() {
             let mut to = FrameNeeds::default();
             for (reg, value) in frame.regs.0.iter().enumerate() {
@@ -126,7 +127,12 @@ impl Transfer<'_> {
 
     /// Forks off the taken way of a branch. `prepare` narrows its state, and returns false if that way is impossible;
     /// then it is not forked off, and the result is false too.
-    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Checked<bool> {
+    fn fork(
+        &mut self,
+        state: &State,
+        offset: i16,
+        prepare: impl FnOnce(&mut State) -> bool,
+    ) -> Checked<bool> {
         let mut other = self.forks.copy(state);
         if !prepare(&mut other) {
             self.forks.recycle(other);

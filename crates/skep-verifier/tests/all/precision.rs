@@ -46,7 +46,8 @@ fn flags_that_decide_nothing_keep_no_paths_apart() {
     for flag in 1..=12 {
         text += &format!("call 7\nr1 = *(u64 *)(r10 - {})\nif r1 > r0 goto +1\nr8 += 1\n", 8 * flag);
     }
-    let decide = text.clone() + "r1 = *(u64 *)(r10 - 8)\nr2 = map_value[1]+0x3e ll\nr2 += r1\nr0 = *(u8 *)(r2 - 1)\n";
+    let decide =
+        text.clone() + "r1 = *(u64 *)(r10 - 8)\nr2 = map_value[1]+0x3e ll\nr2 += r1\nr0 = *(u8 *)(r2 - 1)\n";
     let walked = accepted("tc", &(text + "r0 = 0\nexit")).stats().walked;
     assert!(walked < 500, "{walked}");
     // One of them decides.
@@ -141,7 +142,10 @@ fn an_index_in_the_stack_decides() {
     stack("*(u32 *)(r10 - 8) = r4\n*(u32 *)(r10 - 4) = 0", "r4 = *(u64 *)(r10 - 8)");
     stack("*(u8 *)(r10 - 3) = r4", "r4 = *(u8 *)(r10 - 3)");
     stack("*(u64 *)(r10 - 8) = r4", "r4 = *(u16 *)(r10 - 8)");
-    stack("r2 = r10\nr2 += -16\n*(u64 *)(r2 + 8) = r4\n*(u64 *)(r10 - 24) = r2", "r2 = *(u64 *)(r10 - 24)\nr4 = *(u64 *)(r2 + 8)");
+    stack(
+        "r2 = r10\nr2 += -16\n*(u64 *)(r2 + 8) = r4\n*(u64 *)(r10 - 24) = r2",
+        "r2 = *(u64 *)(r10 - 24)\nr4 = *(u64 *)(r2 + 8)",
+    );
     // A store to another part does not end its life.
     stack("*(u16 *)(r10 - 8) = r4\n*(u16 *)(r10 - 6) = 0", "r4 = *(u16 *)(r10 - 8)");
     // Paths meet while it is there.
@@ -259,7 +263,8 @@ fn facts_that_compilers_rely_on_decide() {
     assert_eq!(branches("r4 = 3", "r4 = 10"), 2);
     // Bytes that one path leaves unwritten.
     let rest = "r0 = *(u64 *)(r10 - 8)\nr0 = 0\nexit";
-    let zeroed = |second: &str| accepted("tc", &meet("*(u64 *)(r10 - 8) = 1", second, rest)).functions()[0].zeroed;
+    let zeroed =
+        |second: &str| accepted("tc", &meet("*(u64 *)(r10 - 8) = 1", second, rest)).functions()[0].zeroed;
     assert!(!zeroed("*(u64 *)(r10 - 8) = 2") && zeroed("r4 = 0"));
 }
 

@@ -13,7 +13,8 @@
 //!
 //! One state of a slot must match, since a slot is walked once for each path to it. A path that an earlier state
 //! subsumes is not walked further: its runs are among those of the earlier state. A value that a state calls unreadable
-//! may be anything, since no path from there reads it.
+//! may be anything, since no path from there reads it; so may a number on which no path from there relies, which is
+//! forgotten once that is known ([`crate::explore::trail`]).
 
 use crate::domain::needs::Needs;
 use crate::domain::state::{Frame, State};

@@ -2,7 +2,8 @@
 //!
 //! Where paths meet, the state is compared with the explored ones of the same slot and the same calls. An explored
 //! state *subsumes* another if it includes every live value of the other, up to the names of ids: whatever can happen
-//! from the other can happen from the explored one.
+//! from the other can happen from the explored one. Once all paths from the explored one have ended, numbers on which
+//! none of them relied are not compared any more ([`crate::explore::trail`]).
 //!
 //! Explored states form a tree, each below the last one kept on its path. A node is *open* while a path below it is
 //! unfinished. Since the walk is depth first, the open nodes are exactly the ancestors of the current path.

@@ -227,11 +227,7 @@ impl SnapshotArena {
             if frame.stack
                 && let Some(stack) = stacks.next()
             {
-                known.stack = stack.zero.units();
-                known.written = stack.init.units();
-                for cell in cells.by_ref().take(stack.cells as usize) {
-                    known.stack |= touched(cell.start.into(), cell.end());
-                }
+                (known.stack, known.written) = stack.known(cells.by_ref().take(stack.cells as usize));
             }
         }
         known
@@ -255,11 +251,23 @@ impl SnapshotArena {
     /// which it knows nothing.
     /// Returns the needed registers of the innermost frame.
     pub(crate) fn settle(&mut self, snapshot: &mut Snapshot, needs: &mut Needs) -> u16 {
-        let known = self.known(snapshot);
-        for (needs, known) in needs.0.iter_mut().zip(&known.0) {
-            needs.regs &= known.regs;
-            needs.stack &= known.stack;
-            needs.written &= known.written;
+        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
+        let mut cells = self.cells[snapshot.cells.range()].iter();
+        for (needs, frame) in needs.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
+            needs.regs &= frame.constants | frame.values;
+            let mut known = (0, 0);
+            if frame.stack
+                && let Some(stack) = stacks.next()
+            {
+                let cells = cells.by_ref().take(stack.cells as usize);
+                if needs.stack | needs.written != 0 {
+                    known = stack.known(cells);
+                } else {
+                    cells.for_each(drop);
+                }
+            }
+            needs.stack &= known.0;
+            needs.written &= known.1;
         }
         if self.needs.is_empty() {
             self.needs.push(FrameNeeds::ALL); // none begin at 0
@@ -386,6 +394,13 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 }
 
 impl StackSnapshot {
+    /// The units with numbers of which it knows something, and those that were written.
+    fn known<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> (u128, u128) {
+        let known =
+            cells.fold(self.zero.units(), |known, cell| known | touched(cell.start.into(), cell.end()));
+        (known, self.init.units())
+    }
+
     fn subsumes<'a>(
         &self,
         stack: &Stack,

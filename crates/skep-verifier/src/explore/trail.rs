@@ -158,6 +158,8 @@ impl Trail {
         mut recorded: Option<&mut Recorded>,
     ) {
         let mut needs = std::mem::take(&mut self.end);
+        // No frame above this one has needs.
+        let mut highest = MAX_FRAMES - 1;
         loop {
             let until = self.branches.last().map_or(0, |branch| branch.steps);
             while self.steps.len() > until {
@@ -169,7 +171,8 @@ impl Trail {
                     continue;
                 }
                 let first = notes.notes.len().saturating_sub(step.notes());
-                back(env, step, &notes.notes[first..], &mut needs);
+                back(env, step, &notes.notes[first..], &mut needs, highest);
+                highest = step.frame();
                 if let (Some(Note::Recorded(at)), Some(recorded)) = (notes.notes.get(first), &mut recorded) {
                     recorded.forget(step.slot(), *at as usize, &needs);
                 }
@@ -185,19 +188,22 @@ impl Trail {
             }
             if let Some(Branch { first: Some(first), .. }) = self.branches.pop() {
                 needs.join(&first);
+                highest = MAX_FRAMES - 1;
             }
         }
     }
 }
 
 /// From the needs after a step to those before it.
-fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
+#[inline]
+fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs, highest: usize) {
     let (slot, top) = (step.slot(), step.frame());
     let insn = &env.program.source.insns[slot];
     // What returned, or was called back, is gone in the state before.
-    let called = if top + 1 < MAX_FRAMES { needs.0[top + 1] } else { FrameNeeds::default() };
-    for frame in needs.0.iter_mut().skip(top + 1) {
-        *frame = FrameNeeds::default();
+    let mut called = FrameNeeds::default();
+    if highest > top {
+        called = needs.0[top + 1];
+        needs.0[top + 1..].fill(FrameNeeds::default());
     }
     match *insn {
         Insn::Alu { op, dst, src, .. } => {
@@ -345,7 +351,7 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs) {
             }
         }
     }
-    relies_on(needs, notes);
+    relies_on(needs, notes, top);
 }
 
 fn store(needs: &mut Needs, top: usize, src: Operand, relies: bool, notes: &[Note]) {
@@ -378,12 +384,12 @@ fn fill(needs: &mut Needs, notes: &[Note]) {
 }
 
 /// What a step says by itself of stack bytes.
-fn relies_on(needs: &mut Needs, notes: &[Note]) {
+fn relies_on(needs: &mut Needs, notes: &[Note], top: usize) {
     for note in notes {
         match *note {
             Note::ReliesOn { frame, start, end } => needs.0[usize::from(frame)].stack |= touched(start, end),
             Note::Written { frame, start, end } => needs.0[usize::from(frame)].written |= touched(start, end),
-            Note::Everything => needs.join(&Needs::ALL),
+            Note::Everything => needs.0[..=top].fill(FrameNeeds::ALL),
             _ => {}
         }
     }

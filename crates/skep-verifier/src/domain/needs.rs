@@ -50,12 +50,6 @@ impl FrameNeeds {
 
 impl Needs {
     pub(crate) const ALL: Self = Self([FrameNeeds::ALL; MAX_FRAMES]);
-
-    pub(crate) fn join(&mut self, other: &Self) {
-        for (mine, other) in self.0.iter_mut().zip(&other.0) {
-            mine.join(other);
-        }
-    }
 }
 
 /// The units that `start..end` touches, counted in bytes from the bottom of a stack.

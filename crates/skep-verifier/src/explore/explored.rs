@@ -251,10 +251,12 @@ impl Explored {
         self.shorten(at);
     }
 
-    /// The numbers that a state needs which the node subsumes.
-    pub(crate) fn needs(&self, node: u32) -> Needs {
-        let snapshot = self.nodes[node as usize].snapshot.as_ref();
-        snapshot.map_or(Needs::ALL, |snapshot| self.snapshots.needs(snapshot))
+    /// The numbers that a state needs which the node subsumes; `needs` is empty before.
+    pub(crate) fn needs(&self, node: u32, needs: &mut Needs) {
+        match &self.nodes[node as usize].snapshot {
+            Some(snapshot) => self.snapshots.needs(snapshot, needs),
+            None => *needs = Needs::ALL,
+        }
     }
 
     /// Makes `node` depend on `entry`, one of its ancestors.

@@ -240,11 +240,11 @@ impl SnapshotArena {
     }
 
     /// What a state needs that is subsumed by the snapshot: if that is not settled, all that it knows.
-    pub(crate) fn needs(&self, snapshot: &Snapshot) -> Needs {
-        let Some(settled) = self.settled(snapshot) else { return self.known(snapshot) };
-        let mut needs = Needs::default();
-        needs.0[..settled.len()].copy_from_slice(settled);
-        needs
+    pub(crate) fn needs(&self, snapshot: &Snapshot, needs: &mut Needs) {
+        match self.settled(snapshot) {
+            Some(settled) => needs.0[..settled.len()].copy_from_slice(settled),
+            None => *needs = self.known(snapshot),
+        }
     }
 
     /// Settles a snapshot: all paths from it were walked, and need no other numbers. Leaves out of `needs` the numbers of

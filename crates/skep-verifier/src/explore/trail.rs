@@ -76,7 +76,7 @@ struct Branch {
     /// How many steps lead to it, its own included.
     steps: usize,
     /// What the way that was walked first needs, once it was.
-    first: Option<Box<Needs>>,
+    first: Option<Box<[FrameNeeds]>>,
 }
 
 /// The trail of the current path.
@@ -157,7 +157,7 @@ impl Trail {
         explored: &mut Explored,
         mut recorded: Option<&mut Recorded>,
     ) {
-        let mut needs = std::mem::take(&mut self.end);
+        let needs = &mut self.end;
         // No frame above this one has needs.
         let mut highest = MAX_FRAMES - 1;
         loop {
@@ -166,29 +166,35 @@ impl Trail {
                 let Some(step) = self.steps.pop() else { break };
                 if step.keeps() {
                     if let Some(Step(node)) = self.steps.pop() {
-                        explored.settle(node, &mut needs);
+                        explored.settle(node, needs);
                     }
                     continue;
                 }
                 let first = notes.notes.len().saturating_sub(step.notes());
-                back(env, step, &notes.notes[first..], &mut needs, highest);
+                back(env, step, &notes.notes[first..], needs, highest);
                 highest = step.frame();
                 if let (Some(Note::Recorded(at)), Some(recorded)) = (notes.notes.get(first), &mut recorded) {
-                    recorded.forget(step.slot(), *at as usize, &needs);
+                    recorded.forget(step.slot(), *at as usize, needs);
                 }
                 notes.notes.truncate(first);
             }
             match self.branches.last_mut() {
-                None => return,
+                None => {
+                    *needs = Needs::default();
+                    return;
+                }
                 Some(branch) if branch.first.is_none() => {
-                    branch.first = Some(Box::new(needs));
+                    branch.first = Some(needs.0[..=highest].into());
+                    needs.0[..=highest].fill(FrameNeeds::default());
                     return;
                 }
                 Some(_) => {}
             }
             if let Some(Branch { first: Some(first), .. }) = self.branches.pop() {
-                needs.join(&first);
-                highest = MAX_FRAMES - 1;
+                for (mine, first) in needs.0.iter_mut().zip(&first) {
+                    mine.join(first);
+                }
+                highest = highest.max(first.len() - 1);
             }
         }
     }

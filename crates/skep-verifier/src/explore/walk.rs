@@ -129,7 +129,7 @@ impl<'a> Walker<'a> {
                 }
                 match self.explored.visit(state, slot, self.node, self.transfer.env.liveness) {
                     Visit::Subsumed(node) => {
-                        *self.trail.end() = self.explored.needs(node);
+                        self.explored.needs(node, self.trail.end());
                         if let Some(observer) = &mut self.observer {
                             observer.subsumed(slot);
                         }

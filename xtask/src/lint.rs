@@ -34,8 +34,7 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
 const FUZZERS: &str = "fuzz/Cargo.toml";
 
 /// The directories of the workspace's crates.
-const CRATES: [&str; 8] =
-    ["agreement", "bench", "crates", "models", "packets", "testgen", "testkit", "xtask"];
+const CRATES: [&str; 8] = ["bench", "crates", "models", "packets", "testgen", "testkit", "verdicts", "xtask"];
 
 /// Maximum width of comment lines. rustfmt wraps code at 110 columns, and does not wrap comments.
 const LONG_COMMENT: usize = 120;

@@ -13,7 +13,7 @@
 //! | `soak [--minutes N]` | the soak tests for N minutes, in release mode |
 //! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
 //! | `package [ARGUMENTS]` | packs and builds every published crate |
-//! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs of the verifier's corpus |
+//! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs of the verifier's verdict files |
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage.
 
@@ -123,11 +123,11 @@ fn soak(minutes: u32) -> process::Outcome {
 
 /// Checks the given files, or all.
 fn verdicts(arguments: &[&str]) -> process::Outcome {
-    let mut words = vec!["run", "--quiet", "--package", "skep-agreement", "--"];
+    let mut words = vec!["run", "--quiet", "--package", "skep-verdicts", "--"];
     words.extend(arguments);
-    let corpus = workspace::files_below(&workspace::root().join("crates/skep-verifier/corpus"), ".corpus");
-    let all: Vec<String> = corpus.iter().map(|path| path.display().to_string()).collect();
-    if !arguments.iter().any(|word| word.ends_with(".corpus")) {
+    let files = workspace::files_below(&workspace::root().join("crates/skep-verifier/verdicts"), ".verdicts");
+    let all: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    if !arguments.iter().any(|word| word.ends_with(".verdicts")) {
         words.extend(all.iter().map(String::as_str));
     }
     process::cargo(&words).run()

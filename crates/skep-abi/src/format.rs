@@ -9,7 +9,7 @@
 //!   anything else                         printable ASCII, or white space
 //! ```
 //!
-//! It matches Linux 6.12. `crates/skep-verifier/corpus/formats.corpus` has a case for each line of the grammar and
+//! It matches Linux 6.12. `crates/skep-verifier/verdicts/formats.verdicts` has a case for each line of the grammar and
 //! for what is just outside of it; the runtime's tests compare the printed texts.
 
 use std::fmt;

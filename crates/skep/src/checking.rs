@@ -246,7 +246,7 @@ unsafe extern "C" fn object_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: 
 
 #[test]
 fn objects_of_the_host_may_lead_anywhere() {
-    let bytes: &[u8] = include_bytes!("../../skep-verifier/corpus/linux.btf");
+    let bytes: &[u8] = include_bytes!("../../skep-verifier/verdicts/linux.btf");
     let types = std::sync::Arc::new(skep_btf::Btf::parse(bytes).expect("types"));
     let id = types.find("task_struct", skep_btf::Kind::Struct).expect("the structure");
     let at = |name: &str| {

@@ -148,7 +148,7 @@ fn several_programs_give_a_list_of_verdicts() {
 }
 
 /// The committed part of a kernel's types.
-const TYPES: &str = "crates/skep-verifier/corpus/linux.btf";
+const TYPES: &str = "crates/skep-verifier/verdicts/linux.btf";
 /// Programs that refer to a kernel's structures, values and symbols.
 const FOR_A_KERNEL: &str = "crates/skep-elf/tests/objects/system.bpf.o";
 

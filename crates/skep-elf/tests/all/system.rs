@@ -11,7 +11,7 @@ const SYSTEM: &[u8] = include_bytes!("../objects/system.bpf.o");
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
 
 fn targets() -> Vec<Btf> {
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/corpus/linux.btf");
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/verdicts/linux.btf");
     let running = std::fs::read(RUNNING).inspect_err(|error| eprintln!("{RUNNING}: {error}")).ok();
     let files = std::iter::once(std::fs::read(committed).unwrap()).chain(running);
     files.map(|bytes| Btf::parse(bytes).unwrap()).collect()

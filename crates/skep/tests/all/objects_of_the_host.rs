@@ -28,9 +28,9 @@ unsafe extern "C" fn read_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *m
     unsafe { ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
 }
 
-/// Linux's types, as far as the verifier's corpus needs them.
+/// Linux's types, as far as the verifier's recorded verdicts need them.
 fn types() -> Arc<Btf> {
-    let bytes: &[u8] = include_bytes!("../../../skep-verifier/corpus/linux.btf");
+    let bytes: &[u8] = include_bytes!("../../../skep-verifier/verdicts/linux.btf");
     Arc::new(Btf::parse(bytes).unwrap())
 }
 

@@ -2,7 +2,7 @@
 //! `objects/verdicts`.
 //!
 //! `verdicts.tsv` there holds the recorded verdicts of a kernel, so none is needed here. Programs that refer to
-//! kernel types are linked with the types that the verifier's corpus keeps.
+//! kernel types are linked with the types that the verifier's recorded verdicts keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +43,7 @@ fn table() -> BTreeMap<(String, String), Line> {
 
 /// Every object by its name, with its programs.
 fn objects() -> Vec<(String, Object)> {
-    let types = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/corpus/linux.btf");
+    let types = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/verdicts/linux.btf");
     let types = Arc::new(Btf::parse(fs::read(types).unwrap()).unwrap());
     let mut paths: Vec<PathBuf> = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().path()).collect();
     paths.sort();

@@ -1,4 +1,4 @@
-//! A part of a kernel's BTF: the types that corpus programs name, and the types that those consist of.
+//! A part of a kernel's BTF: the types that programs of verdict files name, and the types that those consist of.
 //!
 //! A kernel has a hundred thousand types, and a test needs a few hundred of them. The part contains the wanted names
 //! with their types across one pointer: a function with its arguments, and the structures that they point to with

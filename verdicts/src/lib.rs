@@ -1,7 +1,7 @@
 //! Small programs with the verdicts of Linux's verifier, as data to compare skep's verifier with.
 //!
 //! ```text
-//!   *.corpus --parse--> Entry --Program--> instructions, functions --> skep's verifier, in its tests
+//!   *.verdicts --parse--> Entry --Program--> instructions, functions --> skep's verifier, in its tests
 //!      ^                  |
 //!      |                  +--request--> a kernel in a virtual machine --answer--> Answer
 //!      +------------------------------- linux: accept | refuse: why <-------------'

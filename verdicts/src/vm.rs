@@ -28,7 +28,7 @@ const DONE: &str = "DONE";
 ///
 /// A program could not be started, or the machine did not end in time.
 pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
-    let folder = std::env::temp_dir().join(format!("skep-agreement-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("skep-verdicts-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let answer = ask_in(&folder, kernel, requests);
     // A directory that remains does no harm.

@@ -222,7 +222,7 @@ pub(super) const ITERATORS: &[(&str, Option<Thing>, &str, Option<Thing>)] = &[
     ("num", None, "r2 = 0; r3 = 3", None),
 ];
 
-/// The maps that programs name, as a corpus writes them.
+/// The maps that programs name, as a verdict file writes them.
 pub(super) const MAPS: &[(&str, &str)] = &[
     ("array", "array 4 64 4"),
     ("hash", "hash 4 64 4"),

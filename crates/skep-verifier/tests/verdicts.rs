@@ -1,4 +1,4 @@
-//! Compares skep's verdicts with Linux's, for every program in `corpus/*.corpus`.
+//! Compares skep's verdicts with Linux's, for every program in `verdicts/*.verdicts`.
 //!
 //! The files record Linux's verdicts, so this test needs no kernel; `cargo xtask verdicts` asks a kernel again. skep
 //! must agree with Linux unless the file records a difference and its reason.
@@ -12,9 +12,9 @@ use std::sync::{Arc, LazyLock};
 use skep_abi::{
     Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section, SpecialKind,
 };
-use skep_agreement::{Described, Entry, Program, Verdict, describe, entries};
 use skep_btf::{Btf, Kind};
 use skep_isa::{CallTarget, Imm64, Insn};
+use skep_verdicts::{Described, Entry, Program, Verdict, describe, entries};
 use skep_verifier::{Config, Unverified, verify};
 
 /// Flags of a load, as Linux numbers them.
@@ -24,25 +24,25 @@ const SLEEPABLE: u32 = 16;
 /// Length in bytes of the buffer that `raw` programs receive.
 const BUFFER: u32 = 16;
 
-/// The files of the corpus, or only the file that `SKEP_CORPUS` names.
+/// The recorded verdicts, or only the file that `SKEP_VERDICTS` names.
 fn files() -> Vec<PathBuf> {
-    if let Some(file) = std::env::var_os("SKEP_CORPUS") {
+    if let Some(file) = std::env::var_os("SKEP_VERDICTS") {
         return vec![file.into()];
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("verdicts");
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|file| file.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "corpus"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "verdicts"))
         .collect();
     files.sort();
     files
 }
 
-/// The types of Linux that the programs name, made by `cargo xtask verdicts --types BTF --out corpus/linux.btf`.
+/// The types of Linux that the programs name, made by `cargo xtask verdicts --types BTF --out verdicts/linux.btf`.
 fn linux_types() -> &'static Btf {
     static TYPES: LazyLock<Btf> = LazyLock::new(|| {
-        let bytes: &[u8] = include_bytes!("../corpus/linux.btf");
+        let bytes: &[u8] = include_bytes!("../verdicts/linux.btf");
         Btf::parse(bytes).expect("the committed types are sound")
     });
     &TYPES
@@ -96,7 +96,7 @@ fn linked(program: &Program) -> Result<Vec<Insn>, String> {
         let name = usize::try_from(index).ok().and_then(|index| program.symbols.get(index));
         let name = name.map_or("", String::as_str);
         let id = linux_types().find(name, kind).and_then(|id| i32::try_from(id).ok());
-        id.ok_or_else(|| format!("corpus/linux.btf has no {name}: cargo xtask verdicts --types"))
+        id.ok_or_else(|| format!("verdicts/linux.btf has no {name}: cargo xtask verdicts --types"))
     };
     let mut insns = program.insns.clone();
     for insn in &mut insns {
@@ -185,7 +185,7 @@ fn difference(entry: &Entry) -> Option<String> {
 }
 
 #[test]
-fn skep_agrees_with_linux_except_where_the_corpus_differs() {
+fn skep_agrees_with_linux_except_where_a_file_says_otherwise() {
     let mut failures = String::new();
     for path in files() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -2,7 +2,7 @@
 //! types. Linux's verdicts on them show where skep and Linux disagree.
 //!
 //! ```text
-//!   seed --> Maker: prologue, events, a use, releases of all objects --> an entry of a corpus file
+//!   seed --> Maker: prologue, events, a use, releases of all objects --> an entry of a verdict file
 //! ```
 //!
 //! A program is mostly valid: the maker tracks what it holds, checks for null, and releases everything. Sometimes it
@@ -22,7 +22,7 @@ pub use sample::sample;
 use skep_btf::{Btf, Kind};
 use tables::{MAPS, STAGES, Stage, Thing};
 
-/// `count` entries of a corpus file. Offsets of members are those of `types`, a kernel's.
+/// `count` entries of a verdict file. Offsets of members are those of `types`, a kernel's.
 ///
 /// # Errors
 ///
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_seed_makes_valid_entries() {
-        let types = include_bytes!("../../crates/skep-verifier/corpus/linux.btf");
+        let types = include_bytes!("../../crates/skep-verifier/verdicts/linux.btf");
         let types = Btf::parse(&types[..]).unwrap();
         let text = lifetimes(&types, 7, 400).unwrap();
         assert_eq!(lifetimes(&types, 7, 400).unwrap(), text);

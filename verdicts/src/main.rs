@@ -1,4 +1,4 @@
-//! Asks Linux for the verdicts in corpus files: `cargo xtask verdicts`.
+//! Asks Linux for the verdicts in `*.verdicts` files: `cargo xtask verdicts`.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use skep_agreement::{
+use skep_btf::Btf;
+use skep_verdicts::{
     Answer, Entry, Verdict, answers, entries, kernel_names, lifetimes, request, sample, types, vm,
     with_verdicts,
 };
-use skep_btf::Btf;
 
 const USAGE: &str = "\
-usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.corpus...
-       verdicts --types BTF --out FILE.btf FILE.corpus...
-       verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.corpus
-       verdicts --sample COUNT --out SAMPLE.corpus FILE.corpus
+usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdicts...
+       verdicts --types BTF --out FILE.btf FILE.verdicts...
+       verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.verdicts
+       verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
 
 Asks a kernel for its verdict on every program of the files and rewrites the `linux:` lines.
 

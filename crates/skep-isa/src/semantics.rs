@@ -181,6 +181,64 @@ mod tests {
     }
 
     #[test]
+    fn operations_have_results_written_by_hand() {
+        let minus = |number: i64| -number as u64;
+        for (op, a, b, wide, narrow) in [
+            (Add, 0xffff_ffff, 1, 1 << 32, 0),
+            (Sub, 5, 7, minus(2), 0xffff_fffe),
+            (Mul, 0x1_0000_0003, 5, 0x5_0000_000f, 15),
+            (Div, 13, 4, 3, 3),
+            (Div, minus(13), 4, 0x3fff_ffff_ffff_fffc, 0x3fff_fffc),
+            // Section 4.1: signed division rounds towards zero, and -13 % 3 is -1.
+            (Sdiv, minus(13), 3, minus(4), 0xffff_fffc),
+            (Sdiv, 13, minus(3), minus(4), 0xffff_fffc),
+            (Smod, minus(13), 3, minus(1), 0xffff_ffff),
+            (Smod, 13, minus(3), 1, 1),
+            (Mod, 13, 4, 1, 1),
+            (Or, 0xf0f0_0000_0f0f, 0xff, 0xf0f0_0000_0fff, 0xfff),
+            (And, 0xf0f0_0000_0f0f, 0xff, 0x0f, 0x0f),
+            (Xor, 0xf0f0_0000_0f0f, 0xff, 0xf0f0_0000_0ff0, 0xff0),
+            (Lsh, 3, 31, 0x1_8000_0000, 0x8000_0000),
+            (Rsh, minus(1), 60, 15, 15),
+            (Arsh, minus(16), 2, minus(4), 0xffff_fffc),
+            (Mov, 7, 0x1_0000_0002, 0x1_0000_0002, 2),
+        ] {
+            assert_eq!([alu(W64, op, a, b), alu(W32, op, a, b)], [wide, narrow], "{a:#x} {op:?} {b:#x}");
+        }
+    }
+
+    #[test]
+    fn comparisons_hold_as_written_by_hand() {
+        // Conditions that hold for 1 and 2, for equal numbers, for -1 and 1 in 64 bits, and for those in 32 bits.
+        let (less, equal) = (
+            [Cond::Ne, Cond::Lt, Cond::Le, Cond::Slt, Cond::Sle],
+            [Cond::Eq, Cond::Ge, Cond::Le, Cond::Sge, Cond::Sle, Cond::Set],
+        );
+        let negative = [Cond::Ne, Cond::Gt, Cond::Ge, Cond::Slt, Cond::Sle, Cond::Set];
+        for (a, b, expected) in [(1, 2, &less[..]), (3, 3, &equal), (u64::MAX, 1, &negative)] {
+            for cond in CONDITIONS {
+                for width in [W32, W64] {
+                    assert_eq!(holds(width, cond, a, b), expected.contains(&cond), "{a:#x} {cond:?} {b:#x}");
+                }
+            }
+        }
+    }
+
+    const CONDITIONS: [Cond; 11] = [
+        Cond::Eq,
+        Cond::Ne,
+        Cond::Gt,
+        Cond::Ge,
+        Cond::Lt,
+        Cond::Le,
+        Cond::Sgt,
+        Cond::Sge,
+        Cond::Slt,
+        Cond::Sle,
+        Cond::Set,
+    ];
+
+    #[test]
     fn signed_comparisons_of_halves_look_at_bit_31() {
         assert!(holds(W32, Cond::Slt, 0x8000_0000, 0));
         assert!(!holds(W64, Cond::Slt, 0x8000_0000, 0));
@@ -192,7 +250,11 @@ mod tests {
     fn byte_order_and_extension_clear_or_copy_the_upper_bits() {
         assert_eq!(endian(ByteOrder::Swap, Size::B2, 0xffff_1234), 0x3412);
         assert_eq!(endian(ByteOrder::ToLittle, Size::B4, u64::MAX), 0xffff_ffff);
+        assert_eq!(endian(ByteOrder::ToBig, Size::B2, 0xffff_1234), 0x3412);
+        assert_eq!(endian(ByteOrder::ToBig, Size::B8, 0x0102_0304_0506_0708), 0x0807_0605_0403_0201);
+        assert_eq!(endian(ByteOrder::ToLittle, Size::B8, 0x0102_0304_0506_0708), 0x0102_0304_0506_0708);
         assert_eq!(movsx(W32, Size::B1, 0x80), 0xffff_ff80);
+        assert_eq!(movsx(W64, Size::B2, 0x1_8000), 0xffff_ffff_ffff_8000);
         assert_eq!(movsx(W64, Size::B4, 0x8000_0000), 0xffff_ffff_8000_0000);
         assert_eq!(neg(W32, 1), 0xffff_ffff);
     }

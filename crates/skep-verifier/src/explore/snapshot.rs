@@ -247,9 +247,8 @@ impl SnapshotArena {
         }
     }
 
-    /// Settles a snapshot: all paths from it were walked, and need no other numbers. Leaves out of `needs` the numbers of
-    /// which it knows nothing.
-    /// Returns the needed registers of the innermost frame.
+    /// Settles a snapshot: all paths from it were walked, and need no other numbers. Removes from `needs` the numbers
+    /// that the snapshot does not know. Returns the needed registers of the innermost frame.
     pub(crate) fn settle(&mut self, snapshot: &mut Snapshot, needs: &mut Needs) -> u16 {
         let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();

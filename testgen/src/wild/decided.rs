@@ -1,9 +1,9 @@
-//! Probes of which numbers a verifier takes for those that decide.
+//! Probes for numbers that decide: a verifier must compare them where paths meet.
 //!
-//! Paths bring different numbers to the places where they meet: in registers, in the stack, linked to each other or not.
-//! From there on the numbers are copied, stored in parts, compared, added, and passed to a function and back. Some of
-//! them are used as an offset in the end. A verifier that forgets on the way back from there what an offset was made of
-//! lets a path stop that another number decides.
+//! Paths bring different numbers to the places where they meet: in registers, in the stack, linked to each other or
+//! not. From there on the numbers are copied, stored in parts, compared, added, and passed to a function and back. Some
+//! of them are used as an offset in the end. A verifier that forgets, on the way back from there, which numbers an
+//! offset was made of, wrongly ends a path that another number decides.
 
 use skep_isa::{AluOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 

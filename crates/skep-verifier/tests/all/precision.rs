@@ -1,13 +1,14 @@
 //! A number keeps two states apart only if it decided something on the paths that were walked from the first of them.
 //!
-//! In every program here two paths meet. The first, which does not jump, is safe. What the second brings along in place
-//! of the first one's number is safe or not, and must be found out wherever the number, or what was made of it, decides.
+//! In every program here two paths meet. The first, which does not jump, is safe. The second brings another number in
+//! place of the first one's. The verifier must find out whether it is safe wherever the number, or one that was made of
+//! it, decides.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
 
-/// Two paths meet: the first has done `first`, the other `second`. `r7` is a random number of 8 bits, `r8` a map's value
-/// of 64 bytes.
+/// Two paths meet: the first has done `first`, the other `second`. `r7` is a random number of 8 bits, `r8` a map's
+/// value of 64 bytes.
 fn meet(first: &str, second: &str, rest: &str) -> String {
     format!(
         "r6 = r1\nr8 = map_value[1]+0x0 ll\ncall 7\nr7 = r0\nr7 &= 255\ncall 7\nif r0 == 7 goto second\n{first}\ngoto meet\n\

@@ -22,8 +22,6 @@ use skep_isa::Reg;
 pub(crate) struct Arguments {
     /// The number of the map argument, and its value.
     pub(crate) map: Option<(u32, Value)>,
-    /// The key of an array, if it is known.
-    pub(crate) key: Option<u32>,
     /// The greatest size of the last memory argument.
     pub(crate) size: Option<u32>,
     /// How much memory the call returns.
@@ -121,7 +119,6 @@ impl<'a> Transfer<'a> {
                     (def.key_size(), def.key_size()),
                     Access::Read,
                 )?);
-                known.key = self.constant_key(state, def, value);
             }
             ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind()) => {
                 self.object_argument(proto, reg, value, &["sock_common"], false, true)?;

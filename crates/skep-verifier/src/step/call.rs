@@ -3,7 +3,7 @@
 use crate::domain::resources::Referent;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
-use crate::domain::state::State;
+use crate::domain::state::{ARGS, State};
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::assumed::INNER;
 use crate::program::violation::{Checked, Code, Violation};
@@ -11,7 +11,9 @@ use crate::step::Transfer;
 use crate::step::args::Arguments;
 use crate::step::frames::clobber_arguments;
 use crate::step::notes::Note;
-use skep_abi::{DynptrKind, HelperFlags, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
+use skep_abi::{
+    ArgKind, DynptrKind, HelperFlags, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper,
+};
 use skep_isa::{Reg, Size};
 
 impl<'a> Transfer<'a> {
@@ -33,19 +35,21 @@ impl<'a> Transfer<'a> {
         let arguments = self.arguments(state, proto)?;
         // A map found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
-        let key = match proto.ret {
+        let mut key = match proto.ret {
             RetKind::TailCall => self.check_tail_call(state, proto, &arguments)?,
-            _ => arguments.key,
+            _ => None,
         };
-        let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
-        self.record.call(self.slot, map, map.and(key), in_bounds);
-        if (key.is_some() || in_bounds)
-            && let Kind::Stack { frame } = state.reg(Reg::R2).kind
-            && let Ok(start) = u32::try_from(state.reg(Reg::R2).offset + STACK_BYTES as i32)
+        let mut in_bounds = false;
+        if let Some(map) = map
+            && let Some((frame, start, index)) = self.array_index(state, proto, map)
         {
-            // A fact is made of it.
-            self.notes.add(Note::ReliesOn { frame, start, end: start + Size::B4.bytes() });
+            key = index.as_constant().map(|index| index as u32);
+            in_bounds = index.num.umax < u64::from(self.map(map)?.at_least());
+            if key.is_some() || in_bounds {
+                self.notes.add(Note::ReliesOn { frame, start, end: start + Size::B4.bytes() });
+            }
         }
+        self.record.call(self.slot, map, map.and(key), in_bounds);
         if let Some(callback) = proto.callback() {
             return self.call_back(state, proto, callback, &arguments);
         }
@@ -56,17 +60,19 @@ impl<'a> Transfer<'a> {
         Ok(None)
     }
 
-    /// Whether the key in `r2` is an index of the array, whatever its value.
-    fn key_in_bounds(&self, state: &State, map: u32) -> bool {
-        let key = state.reg(Reg::R2);
-        let (Kind::Stack { frame }, Ok(def)) = (key.kind, self.map(map)) else { return false };
+    /// The key argument of a call, if it is the index of an array and a number in the stack: the frame, where the number
+    /// begins, and the number.
+    fn array_index(&self, state: &State, proto: &HelperProto, map: u32) -> Option<(u8, u32, Value)> {
+        let at = proto.args.iter().position(|arg| *arg == ArgKind::MapKey)?;
+        let key = state.reg(ARGS[at]);
+        let (Kind::Stack { frame }, Ok(def)) = (key.kind, self.map(map)) else { return None };
         if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
-            return false;
+            return None;
         }
-        let Ok(start) = u32::try_from(key.offset + STACK_BYTES as i32) else { return false };
+        let start = u32::try_from(key.offset + STACK_BYTES as i32).ok()?;
         match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
-            Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.at_least()),
-            Found::Unwritten | Found::Remains | Found::PartOfPointer => false,
+            Found::Value(value) if value.is_scalar() => Some((frame, start, value)),
+            Found::Value(_) | Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
         }
     }
 

@@ -1,9 +1,7 @@
 //! Memory arguments of helpers, and constants in memory.
 
-use crate::domain::stack::Found;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
-use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
@@ -125,19 +123,6 @@ impl<'a> Transfer<'a> {
                 let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, cell.value);
                 Err(Violation::new(Code::Resource, text))
             }
-        }
-    }
-
-    /// The key of an array, if it is a known number on the stack.
-    pub(crate) fn constant_key(&self, state: &State, def: MapView<'_>, key: &Value) -> Option<u32> {
-        let Kind::Stack { frame } = key.kind else { return None };
-        if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
-            return None;
-        }
-        let start = u32::try_from(key.offset + crate::domain::stack::STACK_BYTES as i32).ok()?;
-        match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
-            Found::Value(value) => value.as_constant().map(|key| key as u32),
-            Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
         }
     }
 

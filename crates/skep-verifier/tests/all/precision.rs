@@ -4,8 +4,9 @@
 //! place of the first one's. The verifier must find out whether it is safe wherever the number, or one that was made of
 //! it, decides.
 
-use crate::common::{accepted, refused};
-use skep_verifier::Code;
+use crate::common::{accepted, kind, program, refused};
+use skep_abi::{ArgKind, HelperProto, RetKind};
+use skep_verifier::{Code, Config, verify};
 
 /// Two paths meet: the first has done `first`, the other `second`. `r7` is a random number of 8 bits, `r8` a map's
 /// value of 64 bytes.
@@ -274,4 +275,23 @@ fn branches(first: &str, second: &str) -> usize {
     let rest = "r0 = 0\nif r4 > 9 goto +1\nr0 = 1\nexit";
     let verified = accepted("tc", &meet(first, second, rest));
     verified.insns().iter().filter(|insn| matches!(insn, skep_isa::Insn::JumpIf { .. })).count()
+}
+
+#[test]
+fn a_key_decides_in_whatever_register_a_helper_takes_it() {
+    let args = [ArgKind::Anything, ArgKind::Map, ArgKind::MapKey, ArgKind::None, ArgKind::None];
+    let own = HelperProto::new(5000, "own", args, RetKind::Scalar);
+    let key = |second: &str| {
+        let rest =
+            "*(u32 *)(r10 - 4) = r4\nr1 = 0\nr2 = map[5] ll\nr3 = r10\nr3 += -4\ncall 5000\nr0 = 0\nexit";
+        let helpers = |id| if id == 5000 { Some(&own) } else { skep_abi::linux_helper(id) };
+        let config = Config { helpers: &helpers, ..Config::default() };
+        let verified =
+            verify(program(kind("raw"), &meet("r4 = 3", second, rest)), &config).expect("accepted");
+        let at = verified.facts().iter().filter_map(|fact| fact.call).find(|call| call.map.is_some());
+        at.map(|call| (call.key, call.in_bounds))
+    };
+    assert_eq!(key("r4 = 3"), Some((Some(3), true)));
+    assert_eq!(key("r4 = 9"), Some((None, true)));
+    assert_eq!(key("r4 = 16"), Some((None, false)));
 }

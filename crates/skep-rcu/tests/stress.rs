@@ -19,6 +19,9 @@ struct Object {
     number: AtomicU64,
 }
 
+/// All objects, which are never freed. A leak checker finds them here.
+static OBJECTS: Mutex<Vec<&'static Object>> = Mutex::new(Vec::new());
+
 /// The current object, and a pool of dead ones.
 struct World {
     current: AtomicPtr<Object>,
@@ -42,7 +45,10 @@ impl World {
     /// Replaces the current object by a new one and returns it, unlinked.
     fn replace(&self) -> Option<&'static Object> {
         let object = self.pool.lock().unwrap().pop().unwrap_or_else(|| {
-            Box::leak(Box::new(Object { canary: AtomicU64::new(0), number: AtomicU64::new(0) }))
+            let object: &Object =
+                Box::leak(Box::new(Object { canary: AtomicU64::new(0), number: AtomicU64::new(0) }));
+            OBJECTS.lock().unwrap().push(object);
+            object
         });
         object.number.store(self.made.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         object.canary.store(ALIVE, Ordering::Relaxed);

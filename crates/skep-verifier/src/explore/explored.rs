@@ -35,7 +35,7 @@
 //! it. Forgetting is always sound. It also happens when the limit on memory is reached.
 
 use crate::domain::needs::Needs;
-use crate::domain::state::State;
+use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::Value;
 use crate::explore::fingerprint::{AsIs, Fingerprint, hash_of, key};
 use crate::explore::snapshot::{Ids, Snapshot, SnapshotArena, bits};
@@ -117,12 +117,19 @@ struct Node {
 /// The sets of constant registers by which states of one slot are filed.
 struct Point {
     masks: [u16; MAX_MASKS],
+    /// How many states are filed by each.
+    filed: [u32; MAX_MASKS],
     count: usize,
+    /// The constants that some settled state needs: by these alone, later ones are filed at once.
+    needed: Option<u16>,
     /// The node that was kept last.
     latest: u32,
 }
 
 impl Point {
+    const NEW: Self =
+        Self { masks: [0; MAX_MASKS], filed: [0; MAX_MASKS], count: 0, needed: None, latest: NONE };
+
     /// A set to file by: the wanted one, or a part of it if there is no room for more sets.
     fn mask_for(&mut self, wanted: u16) -> Option<u16> {
         let known = &self.masks[..self.count];
@@ -136,9 +143,31 @@ impl Point {
                 .filter(|mask| mask & !wanted == 0)
                 .max_by_key(|mask| mask.count_ones());
         }
-        self.masks[self.count] = wanted;
+        (self.masks[self.count], self.filed[self.count]) = (wanted, 0);
         self.count += 1;
         Some(wanted)
+    }
+
+    fn place(&self, mask: u16) -> Option<usize> {
+        self.masks[..self.count].iter().position(|known| *known == mask)
+    }
+
+    /// One more state is filed by that set.
+    fn add(&mut self, mask: u16) {
+        if let Some(at) = self.place(mask) {
+            self.filed[at] += 1;
+        }
+    }
+
+    /// One less.
+    fn remove(&mut self, mask: u16) {
+        let Some(at) = self.place(mask) else { return };
+        self.filed[at] = self.filed[at].saturating_sub(1);
+        if self.filed[at] == 0 {
+            self.count -= 1;
+            self.masks[at] = self.masks[self.count];
+            self.filed[at] = self.filed[self.count];
+        }
     }
 }
 
@@ -204,9 +233,18 @@ impl Explored {
         let Some(snapshot) = &mut self.nodes[node as usize].snapshot else { return };
         self.ids.work += 1;
         let needed = self.snapshots.settle(snapshot, needs);
-        if self.nodes[node as usize].mask & !needed != 0 {
+        let Node { mask, slot, .. } = self.nodes[node as usize];
+        if let Some(point) = self.point_at(slot) {
+            point.needed = Some(point.needed.unwrap_or(0) | needed);
+        }
+        if mask & !needed != 0 {
             self.file_again(node, needed);
         }
+    }
+
+    fn point_at(&mut self, slot: u32) -> Option<&mut Point> {
+        let at = (self.point_of[slot as usize] as usize).checked_sub(1)?;
+        self.points.get_mut(at)
     }
 
     /// Files a settled node by its needed constants alone: it may subsume states with others.
@@ -248,14 +286,20 @@ impl Explored {
         let head = self.filed.insert(new_key, at).unwrap_or(NONE);
         let node = &mut self.nodes[at as usize];
         (node.next, node.mask) = (head, new);
+        self.points[point].remove(mask);
+        self.points[point].add(new);
         self.shorten(at);
     }
 
-    /// The numbers that a state needs which the node subsumes; `needs` is empty before.
-    pub(crate) fn needs(&self, node: u32, needs: &mut Needs) {
+    /// The numbers that a state needs which the node subsumes; `needs` is empty before. Returns how many frames have
+    /// needs.
+    pub(crate) fn needs(&self, node: u32, needs: &mut Needs) -> usize {
         match &self.nodes[node as usize].snapshot {
             Some(snapshot) => self.snapshots.needs(snapshot, needs),
-            None => *needs = Needs::ALL,
+            None => {
+                *needs = Needs::ALL;
+                MAX_FRAMES
+            }
         }
     }
 
@@ -297,7 +341,7 @@ impl Explored {
         self.ids.work += forget_dead(state, slot, liveness);
         let point = match self.point_of[slot] {
             0 => {
-                self.points.push(Point { masks: [0; MAX_MASKS], count: 0, latest: NONE });
+                self.points.push(Point::NEW);
                 self.point_of[slot] = self.points.len() as u32;
                 self.points.len() - 1
             }
@@ -426,8 +470,13 @@ impl Explored {
         for at in journal.drain(mark..) {
             let node = &mut self.nodes[at as usize];
             node.open = 0;
+            let Node { slot, mask, .. } = *node;
             if node.snapshot.take().is_some() {
                 self.kept -= 1;
+                let point = (self.point_of[slot as usize] as usize).checked_sub(1);
+                if let Some(point) = point.and_then(|at| self.points.get_mut(at)) {
+                    point.remove(mask);
+                }
             }
             self.ids.work += 1;
         }
@@ -448,10 +497,11 @@ impl Explored {
     ) -> u32 {
         let at = point;
         let point = &mut self.points[point];
-        let mask = point.mask_for(fingerprint.constants).unwrap_or_else(|| {
-            point.masks[0] = 0; // states filed under the mask that was here are forgotten
-            0
-        });
+        let mask =
+            point.mask_for(fingerprint.constants & point.needed.unwrap_or(u16::MAX)).unwrap_or_else(|| {
+                (point.masks[0], point.filed[0]) = (0, 0); // states filed under the mask that was here are forgotten
+                0
+            });
         let key = fingerprint.key(mask);
         let before = std::mem::replace(&mut point.latest, NONE);
         let point = at;
@@ -479,6 +529,7 @@ impl Explored {
         };
         self.filed.insert(key, at);
         self.points[point].latest = at;
+        self.points[point].add(mask);
         if let Some(journal) = &mut self.journal {
             journal.push(at);
         }
@@ -509,6 +560,10 @@ impl Explored {
             self.kept -= 1;
             if node.open == 0 && node.entry == NONE {
                 self.free.push(at);
+            }
+            let Node { slot, mask, .. } = *node;
+            if let Some(point) = self.point_at(slot) {
+                point.remove(mask);
             }
         }
     }

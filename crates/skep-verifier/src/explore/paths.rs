@@ -90,7 +90,7 @@ impl Walker<'_> {
             let bytes = state.bytes() + size_of::<Path>();
             self.explored.pending_bytes += bytes;
             self.explored.open(self.node);
-            self.trail.branch();
+            self.trail.branch(&self.transfer.notes);
             let (node, history) = (self.node, self.history.len());
             let turn = Turn { slot, taken: true };
             self.pending.push(Path { state, slot: to, node, history, turn, bytes });

@@ -217,9 +217,8 @@ impl SnapshotArena {
             + self.held_bytes
     }
 
-    /// The numbers of which the snapshot knows something.
-    fn known(&self, snapshot: &Snapshot) -> Needs {
-        let mut known = Needs::default();
+    /// Puts the numbers of which the snapshot knows something into `known`.
+    fn known(&self, snapshot: &Snapshot, known: &mut Needs) {
         let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
         for (known, frame) in known.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
@@ -230,7 +229,6 @@ impl SnapshotArena {
                 (known.stack, known.written) = stack.known(cells.by_ref().take(stack.cells as usize));
             }
         }
-        known
     }
 
     /// The needs of a settled snapshot, by frame.
@@ -239,12 +237,14 @@ impl SnapshotArena {
         self.needs.get(start..start + snapshot.frames.len as usize)
     }
 
-    /// What a state needs that is subsumed by the snapshot: if that is not settled, all that it knows.
-    pub(crate) fn needs(&self, snapshot: &Snapshot, needs: &mut Needs) {
+    /// What a state needs that is subsumed by the snapshot: if that is not settled, all that it knows. Returns how many
+    /// frames have needs; `needs` is empty before.
+    pub(crate) fn needs(&self, snapshot: &Snapshot, needs: &mut Needs) -> usize {
         match self.settled(snapshot) {
             Some(settled) => needs.0[..settled.len()].copy_from_slice(settled),
-            None => *needs = self.known(snapshot),
+            None => self.known(snapshot, needs),
         }
+        snapshot.frames.len as usize
     }
 
     /// Settles a snapshot: all paths from it were walked, and need no other numbers. Removes from `needs` the numbers
@@ -316,7 +316,7 @@ impl SnapshotArena {
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
         {
             // Once settled, other numbers may be any.
-            let needs = settled.map_or(FrameNeeds::ALL, |needs| needs[at]);
+            let needs = settled.map_or(&FrameNeeds::ALL, |needs| &needs[at]);
             let free = |reg: usize| needs.regs & 1 << reg == 0;
             if snapshot.call_slot != frame.call_slot || snapshot.sections != frame.sections {
                 return None;
@@ -363,7 +363,7 @@ impl SnapshotArena {
                 }
             }
             if snapshot.stack {
-                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, &needs) {
+                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, needs) {
                     return None;
                 }
             } else {
@@ -410,8 +410,12 @@ impl StackSnapshot {
         let remains = stack.remains();
         // Bytes that may be read as a number may not hold a pointer or its remains.
         let guarded = self.pointers.or(&self.remains);
-        if !self.init.and(&ByteSet::from_units(needs.written, &self.init)).and_not(&stack.init).is_empty()
-            || !self.zero.and(&ByteSet::from_units(needs.stack, &self.zero)).and_not(&stack.zero).is_empty()
+        let lacks = |old: &ByteSet, new: &ByteSet, needed: u128| {
+            let lacking = old.and_not(new);
+            !lacking.is_empty() && lacking.units() & needed != 0
+        };
+        if lacks(&self.init, &stack.init, needs.written)
+            || lacks(&self.zero, &stack.zero, needs.stack)
             || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
         {
             return false;

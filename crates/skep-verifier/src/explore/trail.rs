@@ -27,7 +27,6 @@
 
 use crate::domain::needs::{FrameNeeds, Needs, covered, touched};
 use crate::domain::recorded::Recorded;
-use crate::domain::state::MAX_FRAMES;
 use crate::explore::explored::Explored;
 use crate::program::cfg::target;
 use crate::program::env::Env;
@@ -37,6 +36,8 @@ use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg};
 
 const ARGUMENTS: u16 = 0b11_1110;
 const CLOBBERED: u16 = 0b11_1111;
+/// Room is made at once for at most so many steps.
+const MANY_STEPS: usize = 1 << 12;
 
 /// A step: its slot, the innermost frame before it, how many notes it has, and whether it relied on its operands. Or
 /// that a state was kept; the entry before it is the number of the node then.
@@ -71,21 +72,140 @@ impl Step {
     }
 }
 
+/// How the needed registers move back over an instruction, one bit each. A table by slot spares looking at instructions
+/// again.
+#[derive(Clone, Copy, Default)]
+struct Rule {
+    /// If one of these is needed after it, its sources are needed before.
+    results: u16,
+    overwritten: u16,
+    sources: u16,
+    /// Needed in any case.
+    always: u16,
+    /// Needed if the step relied on its operands.
+    operands: u16,
+    /// Whether the sources are needed as well if the step relied on its operands.
+    decides: bool,
+    /// The instruction does more than this: see [`back`].
+    more: bool,
+}
+
+impl Rule {
+    fn of(insn: &Insn) -> Self {
+        let bit = |reg: Reg| 1 << reg.number();
+        let read = |src: Operand| if let Operand::Reg(src) = src { bit(src) } else { 0 };
+        let rule = Self::default();
+        match *insn {
+            Insn::Alu { op, dst, src, .. } => {
+                let cleared = src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor);
+                Self {
+                    results: bit(dst),
+                    overwritten: if op == AluOp::Mov || cleared { bit(dst) } else { 0 },
+                    sources: if cleared { 0 } else { read(src) },
+                    operands: bit(dst) | read(src),
+                    ..rule
+                }
+            }
+            Insn::MovSx { dst, src, .. } => {
+                Self { results: bit(dst), overwritten: bit(dst), sources: bit(src), ..rule }
+            }
+            Insn::Neg { .. }
+            | Insn::Endian { .. }
+            | Insn::LoadImm64Tail
+            | Insn::Jump { .. }
+            | Insn::MayGoto { .. }
+            | Insn::CallReg { .. } => rule,
+            Insn::LoadImm64 { dst, .. } => Self { overwritten: bit(dst), ..rule },
+            Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
+                Self { results: bit(dst), overwritten: bit(dst), always: bit(base), ..rule }
+            }
+            Insn::Store { base, src, .. } => {
+                Self { sources: read(src), always: bit(base), decides: true, ..rule }
+            }
+            Insn::StoreRelease { base, src, .. } => {
+                Self { sources: bit(src), always: bit(base), decides: true, ..rule }
+            }
+            Insn::JumpIf { dst, src, .. } => {
+                let operands = bit(dst) | read(src);
+                Self { results: operands, sources: operands, decides: true, ..rule }
+            }
+            Insn::Atomic { .. } | Insn::LoadPacket { .. } | Insn::Call { .. } | Insn::Exit => {
+                Self { more: true, ..rule }
+            }
+        }
+    }
+
+    /// From the needs after a step to those before it.
+    #[inline]
+    fn back(&self, step: Step, notes: &[Note], needs: &mut Needs) {
+        let (top, relies) = (step.frame(), step.relies());
+        let mut needed = needs.0[top].regs & self.results != 0 || self.decides && relies;
+        for note in notes {
+            needed |= note_back(note, needed, relies, needs);
+        }
+        let regs = &mut needs.0[top].regs;
+        *regs = *regs & !self.overwritten | self.always;
+        *regs |= if needed { self.sources } else { 0 };
+        *regs |= if relies { self.operands } else { 0 };
+    }
+}
+
+/// What a load, a store or a branch says of the stack. Returns whether the sources are needed because of it.
+fn note_back(note: &Note, needed: bool, relies: bool, needs: &mut Needs) -> bool {
+    match *note {
+        Note::Reads { frame, start, end } => {
+            let from = &mut needs.0[usize::from(frame)];
+            from.written |= touched(start, end);
+            if needed {
+                from.stack |= touched(start, end);
+            }
+            false
+        }
+        Note::Writes { frame, start, end, all } => {
+            let to = &mut needs.0[usize::from(frame)];
+            let needed = to.stack & touched(start, end) != 0;
+            if all {
+                to.stack &= !covered(start, end);
+                to.written &= !covered(start, end);
+            }
+            needed
+        }
+        Note::Tied { frame, regs, stack: [low, high] } => {
+            let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low), written: 0 };
+            let tied = &mut needs.0[usize::from(frame)];
+            let needed = tied.meets(&to);
+            if relies {
+                tied.join(&to);
+            }
+            needed
+        }
+        _ => false,
+    }
+}
+
 /// A branch on the current path.
 struct Branch {
     /// How many steps lead to it, its own included.
     steps: usize,
-    /// What the way that was walked first needs, once it was.
-    first: Option<Box<[FrameNeeds]>>,
+    /// How many frames have needs on the way that was walked first, once it was.
+    first: Option<usize>,
 }
 
-/// The trail of the current path.
+/// The trail of the current path, from the first kept state on.
 #[derive(Default)]
 pub(crate) struct Trail {
     steps: Vec<Step>,
     branches: Vec<Branch>,
+    /// What the first ways of the branches need, the last branch's at the end.
+    firsts: Vec<FrameNeeds>,
     /// What the path needs where it ended.
     end: Needs,
+    /// No frame above this one has needs there.
+    highest: usize,
+    /// By slot.
+    rules: Vec<Rule>,
+    /// Whether steps before the first kept state are of interest too.
+    whole: bool,
 }
 
 /// A point to roll back to.
@@ -93,13 +213,30 @@ pub(crate) struct Trail {
 pub(crate) struct TrailMark {
     steps: usize,
     branches: usize,
+    firsts: usize,
     notes: usize,
 }
 
 impl Trail {
+    /// For a program in which paths meet. If `whole`, the steps before the first kept state are of interest too.
+    pub(crate) fn new(insns: &[Insn], whole: bool) -> Self {
+        Self {
+            steps: Vec::with_capacity(insns.len().min(MANY_STEPS)),
+            rules: insns.iter().map(Rule::of).collect(),
+            whole,
+            ..Self::default()
+        }
+    }
+
+    /// A path goes on, below a kept state or not.
+    pub(crate) fn go_on(&self, below: bool, notes: &mut Notes) {
+        notes.wanted = below || self.whole;
+    }
+
     pub(crate) fn start(&mut self, notes: &mut Notes) {
         self.steps.clear();
         self.branches.clear();
+        self.firsts.clear();
         notes.notes.clear();
     }
 
@@ -125,28 +262,34 @@ impl Trail {
     }
 
     /// The state was kept as that node.
-    pub(crate) fn keep(&mut self, node: u32) {
+    pub(crate) fn keep(&mut self, node: u32, notes: &mut Notes) {
+        notes.wanted = true;
         self.steps.extend([Step(node), Step(KEEPS)]);
     }
 
     /// The last step left another path to be walked.
-    pub(crate) fn branch(&mut self) {
-        self.branches.push(Branch { steps: self.steps.len(), first: None });
+    pub(crate) fn branch(&mut self, notes: &Notes) {
+        if notes.wanted {
+            self.branches.push(Branch { steps: self.steps.len(), first: None });
+        }
     }
 
     pub(crate) fn mark(&self, notes: &Notes) -> TrailMark {
-        TrailMark { steps: self.steps.len(), branches: self.branches.len(), notes: notes.notes.len() }
+        let (steps, branches, firsts) = (self.steps.len(), self.branches.len(), self.firsts.len());
+        TrailMark { steps, branches, firsts, notes: notes.notes.len() }
     }
 
     pub(crate) fn roll_back(&mut self, mark: TrailMark, notes: &mut Notes) {
         self.steps.truncate(mark.steps);
         self.branches.truncate(mark.branches);
+        self.firsts.truncate(mark.firsts);
         notes.notes.truncate(mark.notes);
     }
 
-    /// What the path needs where it ends: nothing, unless somebody says more.
-    pub(crate) fn end(&mut self) -> &mut Needs {
-        &mut self.end
+    /// The path ends, since that node subsumes its state.
+    pub(crate) fn end_at(&mut self, node: u32, explored: &Explored) {
+        let frames = explored.needs(node, &mut self.end);
+        self.highest = frames.saturating_sub(1);
     }
 
     /// The path has ended: settles the states from which all paths have.
@@ -158,8 +301,7 @@ impl Trail {
         mut recorded: Option<&mut Recorded>,
     ) {
         let needs = &mut self.end;
-        // No frame above this one has needs.
-        let mut highest = MAX_FRAMES - 1;
+        let mut highest = std::mem::take(&mut self.highest);
         loop {
             let until = self.branches.last().map_or(0, |branch| branch.steps);
             while self.steps.len() > until {
@@ -170,104 +312,60 @@ impl Trail {
                     }
                     continue;
                 }
+                let (slot, top) = (step.slot(), step.frame());
                 let first = notes.notes.len().saturating_sub(step.notes());
-                back(env, step, &notes.notes[first..], needs, highest);
-                highest = step.frame();
-                if let (Some(Note::Recorded(at)), Some(recorded)) = (notes.notes.get(first), &mut recorded) {
-                    recorded.forget(step.slot(), *at as usize, needs);
+                let here = &notes.notes[first..];
+                // What returned, or was called back, is gone in the state before.
+                let mut called = FrameNeeds::default();
+                if highest > top {
+                    called = needs.0[top + 1];
+                    needs.0[top + 1..=highest].fill(FrameNeeds::default());
                 }
-                notes.notes.truncate(first);
+                highest = top;
+                let rule = &self.rules[slot];
+                if rule.more {
+                    back(env, step, here, needs, &called);
+                } else {
+                    rule.back(step, here, needs);
+                }
+                if !here.is_empty() {
+                    relies_on(needs, here, top);
+                    if let (Some(recorded), Some(Note::Recorded(at))) = (&mut recorded, here.first()) {
+                        recorded.forget(slot, *at as usize, needs);
+                    }
+                    notes.notes.truncate(first);
+                }
             }
             match self.branches.last_mut() {
                 None => {
-                    *needs = Needs::default();
+                    needs.0[..=highest].fill(FrameNeeds::default());
                     return;
                 }
                 Some(branch) if branch.first.is_none() => {
-                    branch.first = Some(needs.0[..=highest].into());
+                    branch.first = Some(highest + 1);
+                    self.firsts.extend_from_slice(&needs.0[..=highest]);
                     needs.0[..=highest].fill(FrameNeeds::default());
                     return;
                 }
                 Some(_) => {}
             }
-            if let Some(Branch { first: Some(first), .. }) = self.branches.pop() {
-                for (mine, first) in needs.0.iter_mut().zip(&first) {
+            if let Some(Branch { first: Some(frames), .. }) = self.branches.pop() {
+                let start = self.firsts.len().saturating_sub(frames);
+                for (mine, first) in needs.0.iter_mut().zip(&self.firsts[start..]) {
                     mine.join(first);
                 }
-                highest = highest.max(first.len() - 1);
+                self.firsts.truncate(start);
+                highest = highest.max(frames - 1);
             }
         }
     }
 }
 
-/// From the needs after a step to those before it.
-#[inline]
-fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs, highest: usize) {
+/// From the needs after a step to those before it, where a [`Rule`] does not say all. `called` are those of the frame
+/// that the step made.
+fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs, called: &FrameNeeds) {
     let (slot, top) = (step.slot(), step.frame());
-    let insn = &env.program.source.insns[slot];
-    // What returned, or was called back, is gone in the state before.
-    let mut called = FrameNeeds::default();
-    if highest > top {
-        called = needs.0[top + 1];
-        needs.0[top + 1..].fill(FrameNeeds::default());
-    }
-    match *insn {
-        Insn::Alu { op, dst, src, .. } => {
-            let now = &mut needs.0[top];
-            let needed = now.has(dst);
-            let itself = src == Operand::Reg(dst);
-            if op == AluOp::Mov || (itself && matches!(op, AluOp::Sub | AluOp::Xor)) {
-                now.remove(dst);
-            }
-            if let Operand::Reg(src) = src
-                && needed
-                && !(itself && matches!(op, AluOp::Sub | AluOp::Xor))
-            {
-                now.add(src);
-            }
-            if step.relies() {
-                now.add(dst);
-                if let Operand::Reg(src) = src {
-                    now.add(src);
-                }
-            }
-        }
-        Insn::MovSx { dst, src, .. } => {
-            let now = &mut needs.0[top];
-            if now.has(dst) {
-                now.remove(dst);
-                now.add(src);
-            }
-        }
-        Insn::Neg { .. }
-        | Insn::Endian { .. }
-        | Insn::LoadImm64Tail
-        | Insn::Jump { .. }
-        | Insn::MayGoto { .. }
-        | Insn::CallReg { .. } => {}
-        Insn::LoadImm64 { dst, .. } => needs.0[top].remove(dst),
-        Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
-            let needed = needs.0[top].has(dst);
-            needs.0[top].remove(dst);
-            for note in notes {
-                if let Note::Reads { frame, start, end } = *note {
-                    let from = &mut needs.0[usize::from(frame)];
-                    from.written |= touched(start, end);
-                    if needed {
-                        from.stack |= touched(start, end);
-                    }
-                }
-            }
-            needs.0[top].add(base);
-        }
-        Insn::Store { base, src, .. } => {
-            store(needs, top, src, step.relies(), notes);
-            needs.0[top].add(base);
-        }
-        Insn::StoreRelease { base, src, .. } => {
-            store(needs, top, Operand::Reg(src), step.relies(), notes);
-            needs.0[top].add(base);
-        }
+    match env.program.source.insns[slot] {
         Insn::Atomic { op, base, src, .. } => {
             match op {
                 AtomicOp::CmpXchg => needs.0[top].remove(Reg::R0),
@@ -280,27 +378,6 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs, highest: u
             }
             fill(needs, notes);
             needs.0[top].add(base);
-        }
-        Insn::JumpIf { dst, src, .. } => {
-            let mut operands = FrameNeeds::default();
-            operands.add(dst);
-            if let Operand::Reg(src) = src {
-                operands.add(src);
-            }
-            let mut decides = step.relies() || needs.0[top].meets(&operands);
-            for note in notes {
-                if let Note::Tied { frame, regs, stack: [low, high] } = *note {
-                    let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low), written: 0 };
-                    let tied = &mut needs.0[usize::from(frame)];
-                    decides |= tied.meets(&to);
-                    if step.relies() {
-                        tied.join(&to);
-                    }
-                }
-            }
-            if decides {
-                needs.0[top].join(&operands);
-            }
         }
         Insn::LoadPacket { .. } => {
             needs.0[top].regs &= !CLOBBERED;
@@ -356,26 +433,7 @@ fn back(env: &Env<'_>, step: Step, notes: &[Note], needs: &mut Needs, highest: u
                 needs.0[top].add(Reg::R0);
             }
         }
-    }
-    relies_on(needs, notes, top);
-}
-
-fn store(needs: &mut Needs, top: usize, src: Operand, relies: bool, notes: &[Note]) {
-    let mut needed = relies;
-    for note in notes {
-        if let Note::Writes { frame, start, end, all } = *note {
-            let to = &mut needs.0[usize::from(frame)];
-            needed |= to.stack & touched(start, end) != 0;
-            if all {
-                to.stack &= !covered(start, end);
-                to.written &= !covered(start, end);
-            }
-        }
-    }
-    if let Operand::Reg(src) = src
-        && needed
-    {
-        needs.0[top].add(src);
+        _ => {}
     }
 }
 

@@ -53,9 +53,12 @@ impl<'a> Walker<'a> {
     pub(crate) fn new(env: Env<'a>) -> Self {
         let (slots, config) = (env.program.source.insns.len(), env.config);
         let joins = env.cfg.joins();
-        let mut transfer = Transfer::new(env);
         // Where no paths meet, no states are kept.
-        transfer.notes.wanted = joins > 0;
+        let trail = match joins {
+            0 => Trail::default(),
+            _ => Trail::new(&env.program.source.insns, config.max_recorded > 0),
+        };
+        let transfer = Transfer::new(env);
         Self {
             explored: Explored::new(slots, joins, config.max_state_bytes),
             pending: Vec::new(),
@@ -66,7 +69,7 @@ impl<'a> Walker<'a> {
             usage: Usage::default(),
             observer: None,
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
-            trail: Trail::default(),
+            trail,
             transfer,
         }
     }
@@ -120,6 +123,7 @@ impl<'a> Walker<'a> {
     /// Follows one path to its end.
     fn walk_path(&mut self, state: &mut State) -> Checked<()> {
         let (program, cfg) = (self.transfer.env.program, self.transfer.env.cfg);
+        self.trail.go_on(self.node != NONE, &mut self.transfer.notes);
         loop {
             let slot = self.transfer.slot;
             let arrival = cfg.arrivals[slot];
@@ -129,7 +133,7 @@ impl<'a> Walker<'a> {
                 }
                 match self.explored.visit(state, slot, self.node, self.transfer.env.liveness) {
                     Visit::Subsumed(node) => {
-                        self.explored.needs(node, self.trail.end());
+                        self.trail.end_at(node, &self.explored);
                         if let Some(observer) = &mut self.observer {
                             observer.subsumed(slot);
                         }
@@ -145,7 +149,7 @@ impl<'a> Walker<'a> {
                         self.speculate(*exact, before, invocation);
                     }
                 }
-                self.trail.keep(self.node);
+                self.trail.keep(self.node, &mut self.transfer.notes);
                 self.note_peak();
                 if let Some(observer) = &mut self.observer {
                     observer.kept(slot);

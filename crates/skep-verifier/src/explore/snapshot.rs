@@ -271,9 +271,13 @@ impl SnapshotArena {
         if self.needs.is_empty() {
             self.needs.push(FrameNeeds::ALL); // none begin at 0
         }
-        snapshot.needs = NonZeroU32::new(self.needs.len() as u32);
-        self.needs.extend_from_slice(&needs.0[..snapshot.frames.len as usize]);
-        self.needs.last().map_or(0, |top| top.regs)
+        let needs = &needs.0[..snapshot.frames.len as usize];
+        // Iterations of a loop often need the same.
+        if !self.needs.ends_with(needs) {
+            self.needs.extend_from_slice(needs);
+        }
+        snapshot.needs = NonZeroU32::new((self.needs.len() - needs.len()) as u32);
+        needs.last().map_or(0, |top| top.regs)
     }
 
     /// The constants in registers of the innermost frame.

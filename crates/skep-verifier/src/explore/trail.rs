@@ -237,6 +237,7 @@ impl Trail {
         self.steps.clear();
         self.branches.clear();
         self.firsts.clear();
+        (self.end, self.highest) = (Needs::default(), 0);
         notes.notes.clear();
     }
 

@@ -116,6 +116,10 @@ impl<'a> Walker<'a> {
 
     /// The path has ended: the states from which all paths have ended are settled.
     fn settle(&mut self) {
+        // After a root's last path no state is compared with these. Not to settle a state is always sound.
+        if self.pending.is_empty() && self.recorded.is_none() {
+            return;
+        }
         let Self { trail, transfer, explored, recorded, .. } = self;
         trail.follow_back(&transfer.env, &mut transfer.notes, explored, recorded.as_mut());
     }

@@ -244,9 +244,10 @@ pub(crate) fn run(name: Option<&str>) -> Option<Outcome> {
 impl Tool {
     fn execute(&self, run: &Run) -> Result<(Outcome, Counts), String> {
         let arguments = self.arguments(run);
-        let words: Vec<&str> =
-            ["run", "nightly", "cargo"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-        let process = Process::new("rustup", &words);
+        // Cargo names each test binary in its standard error, and the results must stay behind those names.
+        let shell = ["-c", "exec \"$@\" 2>&1", "sh", "rustup", "run", "nightly", "cargo"];
+        let words: Vec<&str> = shell.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        let process = Process::new("sh", &words);
         let variables = self.variables.iter().chain(run.variables);
         let process = variables.fold(process, |process, (name, value)| process.env(name, value));
         let (outcome, lines) = process.run_watched()?;

@@ -2,9 +2,10 @@
 //!
 //! Hardware counters may be missing (virtual machines), so samples are taken by the `cpu-clock` software event.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use skep_text::{Arena, Config};
+use skep_text::{Arena, Config, Text};
 
 use crate::common::*;
 use crate::tool::*;
@@ -77,6 +78,9 @@ fn by_the_jitdump_perf_tells_texts_at_one_address_apart() {
     }
 }
 
+/// Texts that live as long as their process. A leak checker finds them here.
+static KEPT: Mutex<Vec<Text>> = Mutex::new(Vec::new());
+
 #[test]
 fn perf_shows_a_reused_address_s_newer_name_from_the_perf_map() {
     if is_child() {
@@ -90,7 +94,7 @@ fn perf_shows_a_reused_address_s_newer_name_from_the_perf_map() {
             let new = place_named(&arena, &counts_down(), names[1]);
             assert_eq!(new.address(), address, "the place was not reused");
             for_a_while(Duration::from_millis(300), || spin(&new));
-            std::mem::forget(new);
+            KEPT.lock().unwrap().push(new);
         }
         std::fs::write(directory().join("child"), std::process::id().to_string()).unwrap();
         return;

@@ -45,8 +45,8 @@ const ALONE: &[(&str, &str)] = &[
     ("skep-maps", "large_pages"),
 ];
 
-/// Tests with the same result on every machine, which an emulator need not repeat: they decode encodings, or compare the
-/// verifier with the interpreter, neither of which depends on the machine. Parts of their names.
+/// Tests with the same result on every machine, which an emulator need not repeat: they decode encodings, or compare
+/// the verifier with the interpreter, neither of which depends on the machine. Parts of their names.
 const THE_SAME_EVERYWHERE: &[&str] =
     &["arch::aarch64::encode::", "arch::x86_64::encode::", "attacks::", "numbers::", "soundness::"];
 

@@ -60,8 +60,8 @@ impl<'a> Transfer<'a> {
         Ok(None)
     }
 
-    /// The key argument of a call, if it is the index of an array and a number in the stack: the frame, where the number
-    /// begins, and the number.
+    /// The key argument of a call, if it is the index of an array and a number in the stack: the frame, the first byte,
+    /// and the number.
     fn array_index(&self, state: &State, proto: &HelperProto, map: u32) -> Option<(u8, u32, Value)> {
         let at = proto.args.iter().position(|arg| *arg == ArgKind::MapKey)?;
         let key = state.reg(ARGS[at]);

@@ -95,6 +95,8 @@ pub struct Entry {
     pub linux: Option<Verdict>,
     /// skep's expected verdict, if it differs from Linux's or is more precise.
     pub skep: Option<Verdict>,
+    /// skep's expected verdict for privileged programs, which may let addresses out, if that is another one.
+    pub privileged: Option<Verdict>,
     /// Why they differ.
     pub why: Option<String>,
     /// Its instructions as text.
@@ -170,6 +172,7 @@ impl Entry {
             unprivileged: false,
             linux: None,
             skep: None,
+            privileged: None,
             why: None,
             text: String::new(),
             text_line: 0,
@@ -195,6 +198,7 @@ impl Entry {
             "caps" => return Err(format!("{value}: expected `bpf`")),
             "linux" => self.linux = Some(verdict()?),
             "skep" => self.skep = Some(verdict()?),
+            "privileged" => self.privileged = Some(verdict()?),
             "why" => self.why = Some(value.to_owned()),
             _ => return Err(format!("{key} is not a key of an entry")),
         }
@@ -214,6 +218,9 @@ impl Entry {
             (Some(linux), Some(skep), None) if !skep.agrees_with(linux) => {
                 trouble("skep differs from Linux, but no line `why:` says why")
             }
+            (Some(linux), _, None) if self.privileged.as_ref().is_some_and(|own| !own.agrees_with(linux)) => {
+                trouble("privileged differs from Linux, but no line `why:` says why")
+            }
             (Some(Verdict::None), None, _) => trouble("Linux says nothing, so a line `skep:` must"),
             _ => Ok(()),
         }
@@ -222,6 +229,11 @@ impl Entry {
     /// skep's expected verdict: its own line if there is one, otherwise Linux's.
     pub fn expected(&self) -> Option<&Verdict> {
         self.skep.as_ref().or(self.linux.as_ref())
+    }
+
+    /// The same for privileged programs.
+    pub fn expected_privileged(&self) -> Option<&Verdict> {
+        self.privileged.as_ref().or_else(|| self.expected())
     }
 }
 

@@ -31,6 +31,7 @@
 //! caps: bpf                       loaded without the capabilities CAP_PERFMON and CAP_SYS_ADMIN
 //! linux: accept                   or `refuse: ` and the log's reason, or `none` for types that Linux does not have
 //! skep: refuse: pointer-leak      accept, or refuse with its class, if skep differs or the class matters
+//! privileged: accept              the same for privileged programs (root's rules), if that is another verdict
 //! why: One sentence.              the reason, if skep and Linux differ
 //! insns:
 //!   r1 = map[m1] ll               skep-isa's assembler; maps by name in map[..] and map_value[..]+4, functions of

@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Refuse memory accesses that are not aligned to their size.
     #[arg(long)]
     strict_alignment: bool,
+    /// Let addresses leave the programs as numbers, as Linux allows its root user (CAP_PERFMON).
+    #[arg(long)]
+    privileged: bool,
     /// Print every step of the verifier, in the syntax of Linux's log; with --json, on standard error.
     #[arg(long)]
     log: bool,
@@ -156,7 +159,7 @@ fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
         }
     };
     let log: Option<&mut dyn FnMut(&str)> = if args.log { Some(&mut line) } else { None };
-    let how = VerifyOptions { strict_alignment: args.strict_alignment, log };
+    let how = VerifyOptions { strict_alignment: args.strict_alignment, privileged: args.privileged, log };
     match object.verify_with(name, options, how) {
         Ok(verified) => {
             let facts = args.facts.then(|| {

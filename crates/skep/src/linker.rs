@@ -149,6 +149,7 @@ impl<'a> Linker<'a> {
             let config = Config {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
+                privileged: shared.privileged,
                 // Tests run programs in checking mode.
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()

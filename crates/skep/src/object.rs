@@ -45,6 +45,9 @@ pub struct ProgramOptions {
 pub struct VerifyOptions<'a> {
     /// Whether every memory access must be aligned to its size.
     pub strict_alignment: bool,
+    /// Whether addresses may leave the program as numbers, as Linux allows its root user: see
+    /// [`RuntimeBuilder::privileged`](crate::RuntimeBuilder::privileged).
+    pub privileged: bool,
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier.
     pub log: Option<&'a mut dyn FnMut(&str)>,
 }
@@ -220,6 +223,7 @@ impl Object {
     ) -> Result<Verified, Error> {
         let config = Config {
             strict_alignment: how.strict_alignment,
+            privileged: how.privileged,
             btf: self.host_types.as_deref(),
             ..Config::default()
         };

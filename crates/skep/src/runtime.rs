@@ -25,6 +25,7 @@ pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
     max_walked: u64,
+    privileged: bool,
     policy: Policy,
     code: skep_text::Config,
     jit: skep_jit::Options,
@@ -126,6 +127,19 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn max_walked(mut self, instructions: u64) -> Self {
         self.max_walked = instructions;
+        self
+    }
+
+    /// Lets addresses leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`): in results, in maps
+    /// and packets, by comparisons, arithmetic and masks on pointers, and from what is left of a pointer in the stack.
+    /// Default: only programs that trace the host may do that.
+    ///
+    /// Memory is as safe as without: a number never becomes an address again. But whoever reads a map or a result learns
+    /// where the host's memory lies, and address space layout randomisation protects nothing any more. For authors who
+    /// may know that, never for untrusted ones.
+    #[must_use]
+    pub fn privileged(mut self, privileged: bool) -> Self {
+        self.privileged = privileged;
         self
     }
 
@@ -271,6 +285,7 @@ impl RuntimeBuilder {
                 domain,
                 map_memory: self.map_memory,
                 max_walked: self.max_walked,
+                privileged: self.privileged,
                 policy: self.policy,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
@@ -294,6 +309,7 @@ impl Default for RuntimeBuilder {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
             max_walked: skep_verifier::Config::default().max_walked,
+            privileged: false,
             policy: Policy::default(),
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),

@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) map_memory: u64,
     /// The most instructions that the verifier walks for one program.
     pub(crate) max_walked: u64,
+    /// Whether addresses may leave all programs.
+    pub(crate) privileged: bool,
     /// When freed elements of maps are reused.
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.

@@ -15,12 +15,15 @@ pub struct Config<'a> {
     pub max_state_bytes: usize,
     /// Whether memory accesses must be aligned to their size.
     pub strict_alignment: bool,
+    /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs that
+    /// trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
+    pub privileged: bool,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
     pub max_recorded: usize,
 }
 
 impl Default for Config<'_> {
-    /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
+    /// Linux's helpers, a million instructions, 64 MiB of states, any alignment, no privileges.
     fn default() -> Self {
         Self {
             helpers: &|id| skep_abi::linux_helper(id),
@@ -28,6 +31,7 @@ impl Default for Config<'_> {
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
+            privileged: false,
             max_recorded: 0,
         }
     }

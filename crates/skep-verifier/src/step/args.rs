@@ -238,7 +238,7 @@ impl<'a> Transfer<'a> {
 
     /// Whether the program may leak addresses as numbers.
     pub(crate) fn may_leak(&self) -> bool {
-        self.env.program_type().may_leak
+        self.env.program_type().may_leak || self.env.config.privileged
     }
 
     fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Checked<MapView<'a>> {

@@ -1,7 +1,12 @@
 //! Addresses: where they may leave a program as numbers, and where they may not.
 
-use crate::common::{accepted, refused};
-use skep_verifier::Code;
+use crate::common::{accepted, kind, program, refused};
+use skep_verifier::{Code, Config, Refusal, Verified, verify};
+
+/// The verdict by root's rules.
+fn privileged(kind_name: &str, text: &str) -> Result<Verified, Box<Refusal>> {
+    verify(program(kind(kind_name), text), &Config { privileged: true, ..Config::default() })
+}
 
 /// Looks up key 0 of map 0; r0 is the value, r6 the context.
 const LOOKUP: &str =
@@ -42,7 +47,57 @@ fn addresses_leave_only_programs_that_may_read_host_addresses() {
         let text = format!("{LOOKUP}{leak}\nout: r0 = 0\nexit");
         accepted("tracing", &text);
         refused("xdp", &text, *code, "");
+        for kind in ["xdp", "tc", "socket"] {
+            privileged(kind, &text).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+        }
     }
+}
+
+#[test]
+fn privileged_programs_make_no_pointer_of_a_number() {
+    // A packet's address, once kept anywhere but in a register or whole in the stack, is a number.
+    const PACKET: &str =
+        "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 8\nif r4 > r3 goto out\n";
+    for [way, phrase] in [
+        // Through a map's value.
+        ["*(u64 *)(r0 + 0) = r6\nr6 = *(u64 *)(r0 + 0)", "pointer to memory"],
+        ["lock *(u64 *)(r0 + 0) += r6\nr6 = *(u64 *)(r0 + 0)", "pointer to memory"],
+        // Through the stack in halves, and back.
+        [
+            "*(u64 *)(r10 - 16) = r6\nw1 = *(u32 *)(r10 - 16)\nw2 = *(u32 *)(r10 - 12)\nr2 <<= 32\nr1 |= r2\nr6 = r1",
+            "hold a pointer",
+        ],
+        ["*(u64 *)(r10 - 16) = r6\n*(u32 *)(r10 - 16) = 0\nr6 = *(u64 *)(r10 - 16)", "pointer to memory"],
+        // By arithmetic that gives the same bits.
+        ["r6 = -r6\nr6 = -r6", "pointer to memory"],
+        ["r6 = be64 r6\nr6 = be64 r6", "pointer to memory"],
+        ["r1 = r6\nr1 -= r10\nr6 = r10\nr6 += r1", "too large"],
+        ["w6 = w6", "pointer to memory"],
+    ] {
+        let text = format!(
+            "{LOOKUP}r9 = r0\nr1 = r6\n{PACKET}r6 = r2\nr0 = r9\n{way}\nr0 = *(u8 *)(r6 + 0)\nout: r0 = 0\nexit"
+        );
+        match privileged("xdp", &text) {
+            Ok(_) => panic!("accepted\n{text}"),
+            Err(refusal) => assert!(refusal.to_string().contains(phrase), "{refusal}\n{text}"),
+        }
+    }
+    // A stale address is a number too: the packet may have moved.
+    let stale = format!(
+        "r6 = r1\n{PACKET}r7 = r2\nr1 = r6\nr2 = 0\ncall 44\nr0 = *(u8 *)(r7 + 0)\nout: r0 = 0\nexit"
+    );
+    let refusal = privileged("xdp", &stale).expect_err("the packet may have moved");
+    assert_eq!(refusal.code, Code::OutOfBounds, "{refusal}");
+    let returned = stale.replace("r0 = *(u8 *)(r7 + 0)", "if r7 > 5 goto out");
+    privileged("xdp", &returned).unwrap_or_else(|refusal| panic!("{refusal}\n{returned}"));
+}
+
+#[test]
+fn calls_take_no_number_for_an_address_from_privileged_programs() {
+    let text = format!(
+        "{LOOKUP}*(u64 *)(r0 + 0) = r0\nr2 = *(u64 *)(r0 + 0)\nr1 = map[0] ll\ncall 1\nout: r0 = 0\nexit"
+    );
+    assert_eq!(privileged("xdp", &text).expect_err("a key that is a number").code, Code::Argument);
 }
 
 #[test]

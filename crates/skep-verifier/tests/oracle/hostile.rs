@@ -42,6 +42,7 @@ pub(crate) fn check(data: &[u8]) -> Outcome {
         max_walked: MAX_WALKED,
         max_state_bytes: MAX_STATE_BYTES,
         strict_alignment: bytes.0.len() % 2 == 1,
+        privileged: bytes.0.len() % 3 == 1,
         ..Config::default()
     };
     match verify(program, &config) {

@@ -231,3 +231,32 @@ fn strict_alignment_is_optional() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn addresses_leave_a_runtime_only_if_its_host_allows_it() {
+    let insns = skep::isa::assemble("r0 = r1\nexit").unwrap();
+    let object = Object::from_insns("address", &skep::abi::RAW, insns);
+    let options = skep::ProgramOptions { buffer_len: 16, ..Default::default() };
+    let load = |runtime: &Runtime| runtime.linker(&object).buffer_len(16).load();
+    match load(&Runtime::new().unwrap()) {
+        Err(skep::Error::Refused(refusal)) => assert_eq!(refusal.code.name(), "pointer-leak"),
+        other => panic!("{other:?}"),
+    }
+    let runtime = Runtime::builder().privileged(true).build().unwrap();
+    let module = load(&runtime).unwrap();
+    for engine in [Engine::Jit, Engine::Interpreter] {
+        let mut buffer = [0u8; 16];
+        let address = buffer.as_mut_ptr().addr() as u64;
+        assert_eq!(module.programs()[0].run_raw_with(engine, &mut buffer).unwrap(), address, "{engine:?}");
+    }
+    // What a privileged program stored somewhere is a number.
+    let insns =
+        skep::isa::assemble("*(u64 *)(r1 + 0) = r1\nr1 = *(u64 *)(r1 + 0)\nr0 = *(u8 *)(r1 + 0)\nexit")
+            .unwrap();
+    let object = Object::from_insns("forged", &skep::abi::RAW, insns);
+    let privileged = skep::VerifyOptions { privileged: true, ..Default::default() };
+    match object.verify_with("forged", options, privileged) {
+        Err(skep::Error::Refused(refusal)) => assert_eq!(refusal.code.name(), "out-of-bounds"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -27,7 +27,7 @@
  * An answer is `P NAME RESULT`, with 0 or an errno, the log's lines after `L `, and `.`.
  *
  * As the first process of a machine it reads /requests, answers on the second serial line (the first is the kernel's own),
- * and restarts the machine when it is done.
+ * where a line `RELEASE ...` names the kernel first, and restarts the machine when it is done.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,6 +42,7 @@
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -401,6 +402,9 @@ int main(void)
 	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
 		      !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
 		perror("guest");
+	struct utsname system;
+	if (alone && !uname(&system))
+		printf("RELEASE %s\n", system.release);
 	log_text = or_die(malloc(LOG_SIZE));
 	forget();
 	while ((length = getline(&line, &room, stdin)) > 0) {

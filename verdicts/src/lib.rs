@@ -47,6 +47,7 @@ mod file;
 mod function;
 mod lifetimes;
 mod map;
+pub mod probe;
 mod program;
 mod request;
 mod section;

@@ -10,15 +10,19 @@ use std::thread;
 
 use skep_btf::Btf;
 use skep_verdicts::{
-    Answer, Entry, Verdict, answers, entries, kernel_names, lifetimes, request, sample, types, vm,
+    Answer, Entry, Verdict, answers, entries, kernel_names, lifetimes, probe, request, sample, types, vm,
     with_verdicts,
 };
+
+/// The last number that a helper has: Linux adds functions of the kernel instead since 6.2.
+const LAST_HELPER: u32 = 211;
 
 const USAGE: &str = "\
 usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdicts...
        verdicts --types BTF --out FILE.btf FILE.verdicts...
        verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.verdicts
        verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
+       verdicts --probe KFUNCS.tsv --vm VMLINUZ --out TABLE.tsv
 
 Asks a kernel for its verdict on every program of the files and rewrites the `linux:` lines.
 
@@ -29,6 +33,8 @@ Asks a kernel for its verdict on every program of the files and rewrites the `li
                    the programs of all these files name, for tests without a kernel
   --lifetimes COUNT  writes COUNT random programs about lifetimes, from --seed (0), with member offsets from --types
   --sample COUNT   writes a selection: COUNT programs for each reason of a refusal, and COUNT accepted for each event
+  --probe KFUNCS.tsv  writes what that kernel lets each type of program call: every helper, and the kernel functions in
+                   the file's first column
   -v, -vv          prints logs too: whole logs, or with the state after each instruction
 ";
 
@@ -43,6 +49,7 @@ struct Options {
     out: Option<PathBuf>,
     lifetimes: Option<u64>,
     sample: Option<usize>,
+    probe: Option<PathBuf>,
     seed: u64,
     files: Vec<PathBuf>,
 }
@@ -72,6 +79,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--out" => options.out = Some(words.next()?.into()),
             "--lifetimes" => options.lifetimes = Some(words.next()?.parse().ok()?),
             "--sample" => options.sample = Some(words.next()?.parse().ok()?),
+            "--probe" => options.probe = Some(words.next()?.into()),
             "--seed" => options.seed = words.next()?.parse().ok()?,
             "--print" => options.print = true,
             "-v" => options.level = 1,
@@ -79,6 +87,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             _ if word.starts_with('-') => return None,
             _ => options.files.push(word.into()),
         }
+    }
+    if options.probe.is_some() {
+        return (options.kernel.is_some() && options.out.is_some() && options.files.is_empty())
+            .then_some(options);
     }
     let made = options.types.is_some() || options.sample.is_some();
     let ways = [
@@ -109,6 +121,14 @@ fn run(options: &Options) -> Result<bool, String> {
     }
     if let (Some(from), Some(to)) = (&options.types, &options.out) {
         return write_types(from, to, &options.files);
+    }
+    if let (Some(functions), Some(kernel), Some(to)) = (&options.probe, &options.kernel, &options.out) {
+        let text =
+            fs::read_to_string(functions).map_err(|error| format!("{}: {error}", functions.display()))?;
+        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        let names: Vec<String> = rows.filter_map(|line| Some(line.split('\t').next()?.to_owned())).collect();
+        let output = vm::ask(kernel, &probe::questions(LAST_HELPER, &names)?)?;
+        return written(to, &probe::table(&output)?);
     }
     let mut files = Vec::new();
     let mut requests = String::new();

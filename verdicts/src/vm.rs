@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const GUEST: &str = include_str!("../guest/guest.c");
 
 /// The time limit after which the machine is killed.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// The last line of the guest.
 const DONE: &str = "DONE";

@@ -127,7 +127,8 @@ fn verdicts(arguments: &[&str]) -> process::Outcome {
     words.extend(arguments);
     let files = workspace::files_below(&workspace::root().join("crates/skep-verifier/verdicts"), ".verdicts");
     let all: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    if !arguments.iter().any(|word| word.ends_with(".verdicts")) {
+    let asks_for_tables = arguments.contains(&"--probe");
+    if !asks_for_tables && !arguments.iter().any(|word| word.ends_with(".verdicts")) {
         words.extend(all.iter().map(String::as_str));
     }
     process::cargo(&words).run()

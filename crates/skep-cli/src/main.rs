@@ -10,6 +10,7 @@ mod conformance;
 mod dump;
 mod facts;
 mod failure;
+mod kernels;
 mod measure;
 mod object;
 mod output;

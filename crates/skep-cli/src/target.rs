@@ -47,7 +47,8 @@ pub(crate) fn set(
     object.set_config(&String::from_utf8_lossy(&text.unwrap_or_default()), release.as_deref())
 }
 
-fn types(path: &Path) -> Result<Btf, Error> {
+/// Reads the types in a file.
+pub(crate) fn types(path: &Path) -> Result<Btf, Error> {
     Btf::parse(read(path)?).map_err(|source| Error::Types { path: path.to_owned(), source })
 }
 

@@ -6,20 +6,27 @@
 
 use crate::facts;
 use crate::failure::Failure;
+use crate::kernels::{self, Format};
 use crate::object::program_type;
 use crate::output::{self, Piece};
 use crate::target;
 use serde::Serialize;
 use skep::abi::ProgramType;
 use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified, VerifyOptions};
+use skep_kernels::Version;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// BPF object file.
-    #[arg(value_name = "OBJ")]
-    object: PathBuf,
+    /// BPF object file; with --kernels, any number of them.
+    #[arg(value_name = "OBJ", required = true)]
+    objects: Vec<PathBuf>,
+    /// Say for each of these releases of Linux (5.10,6.1,6.12) whether it will take the programs: accepted, refused or
+    /// not certain, and what stands in the way. The types of a release are given with --btf 6.1=FILE.
+    #[arg(long, value_name = "RELEASE,...", value_delimiter = ',',
+          conflicts_with_all = ["kconfig", "kernel", "strict_alignment", "privileged", "log", "facts"])]
+    kernels: Vec<Version>,
     /// Verify only this program.
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
@@ -30,9 +37,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
     /// The types of the kernel or host that the programs are for: raw BTF, or an ELF file with a .BTF section; by
-    /// default the running system's, if programs need types.
+    /// default the running system's, if programs need types. With --kernels: RELEASE=FILE, any number of times.
     #[arg(long, value_name = "FILE")]
-    btf: Option<PathBuf>,
+    btf: Vec<PathBuf>,
     /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
     #[arg(long, value_name = "FILE")]
     kconfig: Option<PathBuf>,
@@ -55,6 +62,19 @@ pub(crate) struct Args {
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
+    /// Print one SARIF document, for code review pages.
+    #[arg(long, requires = "kernels", conflicts_with = "json")]
+    sarif: bool,
+}
+
+impl Args {
+    fn options(&self) -> ProgramOptions {
+        ProgramOptions {
+            program_type: self.program_type,
+            buffer_len: self.data_len,
+            ..ProgramOptions::default()
+        }
+    }
 }
 
 /// What `--json` prints for a program, or in place of one if there is none.
@@ -110,11 +130,26 @@ const RED: Option<u8> = Some(31);
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let (verdicts, texts) = match programs(args) {
+    if !args.kernels.is_empty() {
+        let format = match (args.json, args.sarif) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Sarif,
+            _ => Format::Text,
+        };
+        let only = args.prog.as_deref();
+        return kernels::main(&args.objects, &args.kernels, &args.btf, args.options(), only, format);
+    }
+    let [path] = &args.objects[..] else {
+        return Err(Failure::Usage("several objects can be verified only with --kernels".to_owned()));
+    };
+    if args.btf.len() > 1 {
+        return Err(Failure::Usage("--btf can be given several times only with --kernels".to_owned()));
+    }
+    let (verdicts, texts) = match programs(args, path) {
         Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
         Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
         Err(Error::Object(error)) => {
-            return Err(Failure::Refused(format!("{}: {error}", args.object.display())));
+            return Err(Failure::Refused(format!("{}: {error}", path.display())));
         }
         Err(error) => return Err(error.into()),
     };
@@ -132,9 +167,10 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 }
 
 /// The object, and which of its programs to verify.
-fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
-    let mut object = Object::open(&args.object)?;
-    target::set(&mut object, args.btf.as_deref(), args.kconfig.as_deref(), args.kernel.as_deref())?;
+fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
+    let mut object = Object::open(path)?;
+    let types = args.btf.first().map(PathBuf::as_path);
+    target::set(&mut object, types, args.kconfig.as_deref(), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
         None => Ok((object, known)),
@@ -145,11 +181,7 @@ fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
 
 /// The report on one program, as JSON and as text.
 fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
-    let options = ProgramOptions {
-        program_type: args.program_type,
-        buffer_len: args.data_len,
-        ..ProgramOptions::default()
-    };
+    let options = args.options();
     // Write errors are ignored: the reader of the log has closed it.
     let mut line = |line: &str| {
         if args.json {
@@ -159,7 +191,12 @@ fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
         }
     };
     let log: Option<&mut dyn FnMut(&str)> = if args.log { Some(&mut line) } else { None };
-    let how = VerifyOptions { strict_alignment: args.strict_alignment, privileged: args.privileged, log };
+    let how = VerifyOptions {
+        strict_alignment: args.strict_alignment,
+        privileged: args.privileged,
+        log,
+        ..VerifyOptions::default()
+    };
     match object.verify_with(name, options, how) {
         Ok(verified) => {
             let facts = args.facts.then(|| {

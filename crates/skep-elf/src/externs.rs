@@ -41,6 +41,30 @@ pub(crate) struct Externs {
     pub(crate) config_size: u32,
 }
 
+/// A symbol that an object declares and a kernel defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declaration<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether it may be missing.
+    pub weak: bool,
+    /// What it is.
+    pub kind: DeclarationKind,
+}
+
+/// What a declared symbol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclarationKind {
+    /// A configuration value (`__kconfig`).
+    Config,
+    /// A function (`__ksym`).
+    Function,
+    /// A variable with a type (`__ksym`).
+    Variable,
+    /// The address of something (`__ksym`, of type `void`).
+    Address,
+}
+
 /// A declaration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared {
@@ -65,6 +89,24 @@ impl Externs {
     /// Whether functions or variables of the host are among them.
     pub(crate) fn names_host(&self) -> bool {
         self.all.values().any(|declared| !matches!(declared.kind, DeclaredKind::Config(_)))
+    }
+
+    /// Every declaration, by symbol.
+    pub(crate) fn declarations<'a>(&'a self, elf: &'a Elf) -> Vec<Declaration<'a>> {
+        let mut symbols: Vec<u32> = self.all.keys().copied().collect();
+        symbols.sort_unstable();
+        let declaration = |symbol: &u32| {
+            let name = elf.symbol_name(elf.symbols.get(*symbol as usize)?).ok()?;
+            let Declared { kind, weak } = self.all.get(symbol)?;
+            let kind = match kind {
+                DeclaredKind::Config(_) => DeclarationKind::Config,
+                DeclaredKind::Function(_) => DeclarationKind::Function,
+                DeclaredKind::Variable(_) => DeclarationKind::Variable,
+                DeclaredKind::Address => DeclarationKind::Address,
+            };
+            Some(Declaration { name, weak: *weak, kind })
+        };
+        symbols.iter().filter_map(declaration).collect()
     }
 
     /// Collects what the types of the two sections say about symbols without a definition.

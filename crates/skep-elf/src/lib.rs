@@ -57,6 +57,7 @@ mod steps;
 mod types;
 
 pub use error::{Error, RelocationType};
+pub use externs::{Declaration, DeclarationKind};
 pub use link::{Addresses, Functions, LinkOptions};
 pub use maps::{EntryTarget, MapEntry, ObjectMap, Variable};
 pub use object::Object;

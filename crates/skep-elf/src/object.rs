@@ -5,6 +5,7 @@ use std::sync::Arc;
 use skep_btf::Btf;
 
 use crate::error::Error;
+use crate::externs::Declaration;
 use crate::maps::{ObjectMap, Variable};
 use crate::parsed::Parsed;
 use crate::program::{Program, programs};
@@ -123,9 +124,13 @@ impl Object {
     /// Whether anything in it depends on the host's types: relocations of fields, names of the host's functions and
     /// variables, or programs of types whose contexts are the host's own structures.
     pub fn refers_to_host(&self) -> bool {
-        let relocated = self.parsed.ext.as_ref().is_some_and(|ext| !ext.core.is_empty());
         let given = |program: &Program| program.program_type().is_ok_and(|kind| kind.native.is_none());
-        relocated || self.parsed.externs.names_host() || self.programs.iter().any(given)
+        self.is_linked_to_host() || self.programs.iter().any(given)
+    }
+
+    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are named.
+    pub fn is_linked_to_host(&self) -> bool {
+        self.parsed.ext.as_ref().is_some_and(|ext| !ext.core.is_empty()) || self.parsed.externs.names_host()
     }
 
     /// Sets the variables that are declared with `__kconfig`, from the text of a configuration (`CONFIG_HZ=250`) and
@@ -150,6 +155,16 @@ impl Object {
             program.set_config(Arc::clone(&known));
         }
         Ok(())
+    }
+
+    /// What it declares and a kernel defines, in the order of its symbols.
+    pub fn declarations(&self) -> Vec<Declaration<'_>> {
+        self.parsed.externs.declarations(&self.parsed.elf)
+    }
+
+    /// Whether it has a section of that name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.parsed.elf.section(name).is_some()
     }
 
     /// The types of the object, if it has any.

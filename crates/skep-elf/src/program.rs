@@ -96,14 +96,23 @@ impl Program {
             sleepable: program_type.always_sleeps
                 || (program_type.may_sleep
                     && Section::parse(&self.section).is_some_and(|found| found.sleepable)),
-            target: self.target(program_type)?,
+            target: self.target_as(program_type)?,
             btf: object.btf.clone(),
             externs: linked.externs,
         })
     }
 
-    /// Its attachment: the member of a structure that it implements, or the rest of its section's name.
-    fn target(&self, program_type: &ProgramType) -> Result<Option<String>, Error> {
+    /// Its attachment: the member of a structure that it implements (`tcp_congestion_ops.ssthresh`), or the rest of its
+    /// section's name (`vfs_read` of `fentry/vfs_read`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSection`], and damaged types.
+    pub fn target(&self) -> Result<Option<String>, Error> {
+        self.target_as(self.program_type()?)
+    }
+
+    fn target_as(&self, program_type: &ProgramType) -> Result<Option<String>, Error> {
         let object = &*self.object;
         let member = matches!(program_type.context, Context::Arguments { of: AttachTo::StructOps });
         if let Some(btf) = object.btf.as_deref().filter(|_| member) {

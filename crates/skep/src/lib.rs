@@ -102,4 +102,4 @@ pub use skep_maps::{
     UpdateFlags,
 };
 pub use skep_text::{self as text, Occupancy};
-pub use skep_verifier::{Refusal, Step, Verified, Why};
+pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

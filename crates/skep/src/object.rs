@@ -6,7 +6,7 @@ use crate::error::Error;
 use maps::Maps;
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
-use skep_verifier::{Config, Unverified, Verified};
+use skep_verifier::{Abilities, Config, Unverified, Verified};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub struct VerifyOptions<'a> {
     /// Whether addresses may leave the program as numbers, as Linux allows its root user: see
     /// [`RuntimeBuilder::privileged`](crate::RuntimeBuilder::privileged).
     pub privileged: bool,
+    /// What the verification makes use of.
+    pub abilities: Abilities,
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier.
     pub log: Option<&'a mut dyn FnMut(&str)>,
 }
@@ -155,6 +157,11 @@ impl Object {
         }
     }
 
+    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are named.
+    pub fn is_linked_to_host(&self) -> bool {
+        self.elf().is_some_and(skep_elf::Object::is_linked_to_host)
+    }
+
     /// Sets the variables declared with `__kconfig`, from the text of a kernel's configuration and the kernel's release
     /// (`6.18.1`). Without this they are unknown, and an accepted program is accepted for all values.
     ///
@@ -224,6 +231,7 @@ impl Object {
         let config = Config {
             strict_alignment: how.strict_alignment,
             privileged: how.privileged,
+            abilities: how.abilities,
             btf: self.host_types.as_deref(),
             ..Config::default()
         };

@@ -18,8 +18,68 @@ pub struct Config<'a> {
     /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs that
     /// trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
     pub privileged: bool,
+    /// What the verification makes use of.
+    pub abilities: Abilities,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
     pub max_recorded: usize,
+}
+
+/// What a verification makes use of, beyond what the verifiers of all releases of Linux do. A program that is accepted
+/// without an ability needs no verifier that has it.
+///
+/// Taking one away never makes an unsafe program safe: something is refused, or known less precisely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Abilities {
+    /// What Linux refuses or does not see, although it is safe.
+    ///
+    /// Numbers without bounds are added to pointers if the sum does not matter, and numbers are subtracted from stack
+    /// addresses; the stack is accessed at addresses that are not multiples of the size; a pointer that equals an object
+    /// is not null. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
+    /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack are
+    /// read as one number.
+    pub lenient: bool,
+    /// Stack bytes that were never written may be read.
+    pub unwritten_stack: bool,
+    /// What is known of numbers in the stack.
+    pub spills: Spills,
+    /// A number in the stack and the register that it came from are narrowed together, and a load of another size than
+    /// the store's knows what it can.
+    pub linked_spills: bool,
+    /// A comparison of two numbers that are no constants narrows both.
+    pub compared_numbers: bool,
+    /// Numbers are known to be unequal by their bounds, and a number that is not equal to its least or greatest possible
+    /// value is narrowed.
+    pub unequal_numbers: bool,
+    /// A copy of the lower half of a number is narrowed with it.
+    pub linked_halves: bool,
+}
+
+/// What is known of numbers in the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spills {
+    /// Constants of eight bytes, if they were stored from a register, and zeroes.
+    Constants,
+    /// Numbers of eight bytes with their bounds, if they were stored from a register, and zeroes.
+    Words,
+    /// Numbers of any size with their bounds, if they were stored from a register, and zeroes.
+    Registers,
+    /// All that was stored.
+    All,
+}
+
+impl Default for Abilities {
+    /// Every ability.
+    fn default() -> Self {
+        Self {
+            lenient: true,
+            unwritten_stack: true,
+            spills: Spills::All,
+            linked_spills: true,
+            compared_numbers: true,
+            unequal_numbers: true,
+            linked_halves: true,
+        }
+    }
 }
 
 impl Default for Config<'_> {
@@ -32,6 +92,7 @@ impl Default for Config<'_> {
             max_state_bytes: 64 << 20,
             strict_alignment: false,
             privileged: false,
+            abilities: Abilities::default(),
             max_recorded: 0,
         }
     }

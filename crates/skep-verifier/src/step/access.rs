@@ -1,10 +1,11 @@
 //! Loads, stores and atomics.
 
 use crate::domain::scalar::Scalar;
-use crate::domain::stack::{Found, STACK_BYTES};
+use crate::domain::stack::{Found, STACK_BYTES, Stack};
 use crate::domain::state::{Frame, State};
 use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
+use crate::program::config::Spills;
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -128,6 +129,7 @@ impl Transfer<'_> {
         if value.is_scalar()
             && let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
         {
+            let value = self.spilled(&value, size, matches!(src, Operand::Reg(_)));
             return self.store_to_stack(state, frame, (start, start), size, &value);
         }
         let pointer = *pointer;
@@ -233,7 +235,9 @@ impl Transfer<'_> {
     #[inline]
     fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Checked<&'s Value> {
         let pointer = self.peek(state, reg)?;
-        if self.env.config.strict_alignment {
+        let config = self.env.config;
+        let of_stack = !config.abilities.lenient && matches!(pointer.kind, Kind::Stack { .. });
+        if config.strict_alignment || of_stack {
             self.check_alignment(reg, pointer, offset, size)?;
         }
         Ok(pointer)
@@ -246,6 +250,9 @@ impl Transfer<'_> {
             let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
             return match stack.read(first, size) {
                 Found::Value(Value { kind: Kind::Opaque { .. }, .. }) => Err(part_of_object(first)),
+                Found::Value(value) if self.forgets_parts(stack, first, size, &value) => {
+                    Ok(Value::scalar(Scalar::of_size(size)))
+                }
                 Found::Value(value) => Ok(value),
                 Found::Remains
                     if !self.may_leak() || stack.opaque_in(first, first + size.bytes()).is_some() =>
@@ -253,6 +260,7 @@ impl Transfer<'_> {
                     Err(remains_of_pointer(stack_offset(first), size.bytes()))
                 }
                 Found::Unwritten | Found::Remains => {
+                    self.check_unwritten(stack_offset(first), size.bytes())?;
                     self.record.unwritten(*function);
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
@@ -282,9 +290,52 @@ impl Transfer<'_> {
             });
         }
         if !written {
+            self.check_unwritten(stack_offset(first), end - first)?;
             self.record.unwritten(*function);
         }
         Ok(())
+    }
+
+    /// Whether a load of another size than the store's knows nothing.
+    fn forgets_parts(&self, stack: &Stack, first: u32, size: Size, value: &Value) -> bool {
+        let abilities = self.env.config.abilities;
+        let in_one_cell = || {
+            let mut cells = stack.overlapping(first, first + size.bytes());
+            cells.any(|cell| u32::from(cell.start) <= first && first + size.bytes() <= cell.end())
+        };
+        let whole = || stack.whole_cell(first, size).is_some();
+        let kept = (abilities.linked_spills || whole()) && (abilities.lenient || in_one_cell());
+        !kept && value.is_scalar() && value.as_constant() != Some(0)
+    }
+
+    fn check_unwritten(&self, offset: i32, size: u32) -> Checked<()> {
+        match self.env.config.abilities.unwritten_stack {
+            true => Ok(()),
+            false => Err(Violation::new(
+                Code::Uninitialised,
+                format!("the {size} stack bytes at r10{offset:+} were not all written"),
+            )
+            .of_stack(offset, size)),
+        }
+    }
+
+    /// What of a number in the stack is known, as far as abilities go.
+    fn spilled(&self, value: &Value, size: Size, from_register: bool) -> Value {
+        let abilities = self.env.config.abilities;
+        let constant = value.as_constant();
+        let kept = match abilities.spills {
+            _ if constant == Some(0) => true,
+            Spills::All => true,
+            _ if !from_register => false,
+            Spills::Registers => true,
+            Spills::Words => size == Size::B8,
+            Spills::Constants => size == Size::B8 && constant.is_some(),
+        };
+        match kept {
+            true if abilities.linked_spills => *value,
+            true => Value { id: 0, offset: 0, ..*value },
+            false => Value::scalar(Scalar::of_size(size)),
+        }
     }
 
     /// Checks that storing this pointer neither leaks it nor lets it outlive its object.

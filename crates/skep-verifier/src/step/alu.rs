@@ -53,7 +53,11 @@ impl Transfer<'_> {
                 self.write(state, dst, value)
             }
             Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
-            Insn::Neg { width, dst } => self.unary(state, dst, dst, "-", |number| number.neg(width)),
+            Insn::Neg { width, dst } => {
+                let lenient = self.env.config.abilities.lenient;
+                let make = |number: &Scalar| if lenient { number.neg(width) } else { unclear(width) };
+                self.unary(state, dst, dst, "-", make)
+            }
             Insn::MovSx { width, from, dst, src } => {
                 let value = self.look(state, src)?;
                 if value.is_scalar() && value.num.sign_extended(from, width) == value.num {
@@ -64,7 +68,10 @@ impl Transfer<'_> {
                 self.unary(state, dst, src, "sign extension", |number| number.sign_extended(from, width))
             }
             Insn::Endian { order, size, dst } => {
-                self.unary(state, dst, dst, "byte swap", |number| number.endian(order, size))
+                let lenient = self.env.config.abilities.lenient;
+                let make =
+                    |number: &Scalar| if lenient { number.endian(order, size) } else { Scalar::UNKNOWN };
+                self.unary(state, dst, dst, "byte swap", make)
             }
             _ => Ok(()),
         }
@@ -117,7 +124,8 @@ impl Transfer<'_> {
         if value.num.is_constant() {
             return Ok(Value::scalar(if width == Width::W32 { value.num.truncated() } else { value.num }));
         }
-        if width == Width::W32 && value.num.umax > u64::from(u32::MAX) {
+        let linked = width == Width::W64 || self.env.config.abilities.linked_halves;
+        if width == Width::W32 && (!linked || value.num.umax > u64::from(u32::MAX)) {
             return Ok(Value::scalar(value.num.truncated()));
         }
         if value.id == 0 {
@@ -158,13 +166,21 @@ impl Transfer<'_> {
             // Also defined, and also surely a mistake.
             return Err(Violation::new(Code::Structure, "division by the constant 0"));
         }
+        let lenient = self.env.config.abilities.lenient;
+        let is_unclear = match op {
+            AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => b.umax >= u64::from(width.bits()),
+            AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod => true,
+            _ => false,
+        };
         let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
             Scalar::constant(0)
+        } else if is_unclear && !lenient {
+            unclear(width)
         } else {
             a.num.alu(op, width, b)
         };
         let link = match b.as_constant() {
-            Some(added) if a.id != 0 && width == Width::W64 => moved_offset(op, a.offset, added),
+            Some(added) if a.id != 0 && width == Width::W64 && lenient => moved_offset(op, a.offset, added),
             _ => None,
         };
         // r10 is never a number, so it is not written here.
@@ -243,6 +259,12 @@ impl Transfer<'_> {
             }
             _ => {}
         }
+        if op == AluOp::Sub
+            && matches!(pointer.kind, Kind::Stack { .. })
+            && !self.env.config.abilities.lenient
+        {
+            return Err(too_far(name, pointer, &number.num));
+        }
         let mut result = *pointer;
         if let Some(number) = number.num.as_constant() {
             let number = number as i64;
@@ -252,7 +274,7 @@ impl Transfer<'_> {
                 number
             });
             if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
-                return self.unless_forgotten(dst, || too_far(name, pointer, &number));
+                return self.unless_far(dst, || too_far(name, pointer, &number));
             }
             result.offset = offset as i32;
             return Ok(result);
@@ -271,13 +293,21 @@ impl Transfer<'_> {
         result.num = pointer.num.alu(op, Width::W64, &number.num);
         if !within(&number.num) || !within(&result.num) {
             // A number that is not precise may have been forgotten where paths meet.
-            return self.unless_forgotten(dst, || too_far(name, pointer, &number.num));
+            return self.unless_far(dst, || too_far(name, pointer, &number.num));
         }
         if pointer.is_packet() {
             result.id = self.new_id();
             result.range = remaining(op, pointer.range, &number.num);
         }
         Ok(result)
+    }
+
+    /// A pointer that was moved too far is refused, unless it does not matter.
+    fn unless_far(&self, dst: Reg, violation: impl FnOnce() -> Box<Violation>) -> Checked<Value> {
+        match self.env.config.abilities.lenient {
+            true => self.unless_forgotten(dst, violation),
+            false => Err(violation()),
+        }
     }
 
     #[cold]
@@ -310,6 +340,14 @@ fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
         _ => return None,
     };
     i32::try_from(moved).ok()
+}
+
+/// Any number of that width.
+fn unclear(width: Width) -> Scalar {
+    match width {
+        Width::W32 => Scalar::UNKNOWN.truncated(),
+        Width::W64 => Scalar::UNKNOWN,
+    }
 }
 
 #[cold]

@@ -12,6 +12,9 @@ use crate::step::notes::Note;
 use crate::step::{Next, Transfer};
 use skep_isa::{Cond, Operand, Reg, Width, semantics};
 
+/// Two numbers narrowed by a comparison; `None` if it is impossible.
+type Assumed = Option<(Scalar, Scalar)>;
+
 impl Transfer<'_> {
     pub(crate) fn jump(&self, offset: i32) -> Checked<Next> {
         match target(self.slot, offset) {
@@ -56,8 +59,7 @@ impl Transfer<'_> {
             }
             return self.turn(test.ways, offset);
         }
-        let taken = assume(cond, width, &a.num, &b.num);
-        let not_taken = assume_not(cond, width, &a.num, &b.num);
+        let (taken, not_taken) = self.assumed(cond, width, &a.num, &b.num);
         match (taken, not_taken) {
             (Some(taken), Some(not_taken)) => {
                 if a.id != 0 || b.id != 0 {
@@ -83,6 +85,24 @@ impl Transfer<'_> {
                     (None, None) => Ok(Next::End),
                 }
             }
+        }
+    }
+
+    /// What is known of two numbers if the comparison holds, and if it does not, as far as abilities go.
+    fn assumed(&self, cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> (Assumed, Assumed) {
+        let taken = assume(cond, width, a, b);
+        let not_taken = assume_not(cond, width, a, b);
+        let abilities = self.env.config.abilities;
+        let nothing = Some((*a, *b));
+        let (a_varies, b_varies) = (!a.is_constant(), !b.is_constant());
+        match cond {
+            // Nothing is narrowed or decided.
+            _ if a_varies && b_varies && !abilities.compared_numbers => (nothing, nothing),
+            Cond::Eq | Cond::Ne if (a_varies || b_varies) && !abilities.unequal_numbers => match cond {
+                Cond::Eq => (taken.or(nothing), nothing),
+                _ => (nothing, not_taken.or(nothing)),
+            },
+            _ => (taken, not_taken),
         }
     }
 

@@ -1,0 +1,220 @@
+//! What the verifiers of other releases may see otherwise than skep's, which was compared with Linux 6.12.
+
+use crate::Version;
+use crate::judge::{Program, place};
+use crate::judgement::{Obstacle, Rule};
+use skep_abi::{AttachTo, Context, MISSING_FUNCTION, MapKind, ProgramSource, UNRELOCATED, linux_helper};
+use skep_isa::{AtomicOp, CallTarget, Imm64, Insn};
+use skep_verifier::{Abilities, Code, Refusal, Spills, Verified};
+
+/// The abilities of skep's verifier that the verifier of that release has too.
+pub fn abilities(version: Version) -> Abilities {
+    let since = |major, minor| version >= Version::new(major, minor);
+    Abilities {
+        lenient: false,
+        unwritten_stack: since(6, 3),
+        spills: match version {
+            _ if since(6, 3) => Spills::All,
+            _ if since(5, 16) => Spills::Registers,
+            _ if since(5, 12) => Spills::Words,
+            _ => Spills::Constants,
+        },
+        linked_spills: since(6, 8),
+        compared_numbers: since(6, 8),
+        unequal_numbers: since(6, 8),
+        linked_halves: since(6, 8),
+    }
+}
+
+/// Why a release may refuse a program that skep's verifier accepts.
+pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version) -> Option<Obstacle> {
+    let ability = |text: String| Obstacle { rule: Rule::Ability, text, since: None, place: None };
+    if let Some(refusal) = program.limited {
+        let text = format!("the kernel's verifier may be unable to see that it is safe: {}", refusal.reason);
+        return Some(Obstacle { place: Some(place(program.source, refusal.slot)), ..ability(text) });
+    }
+    let walked = verified.stats().walked;
+    let limit = MOST_WALKED.iter().find(|(from, _)| version >= *from).map_or(0, |(_, most)| *most);
+    if walked > limit {
+        return Some(ability(format!(
+            "skep's verifier walks {walked} instructions; the kernel's may need more than its limit of 1,000,000"
+        )));
+    }
+    if calls_programs_from_nothing(program.source) {
+        return Some(ability("a function that returns nothing makes a tail call".to_owned()));
+    }
+    if loads_in_functions(program.source) {
+        return Some(ability("a function loads from the packet as classic filters do".to_owned()));
+    }
+    let found = changed(program.source, verified, version)?;
+    let place = found.0.map(|slot| place(program.source, slot));
+    Some(Obstacle { rule: Rule::Ability, text: found.1.to_owned(), since: Some(found.2), place })
+}
+
+/// A call, or a use of functions, whose rules changed with a release: the slot, what it is, the release.
+fn changed(
+    source: &ProgramSource,
+    verified: &Verified,
+    version: Version,
+) -> Option<(Option<u32>, &'static str, Version)> {
+    let several = source.functions.len() > 1;
+    let calls = source.insns.iter().zip(verified.facts()).zip(0u32..).filter(|((_, fact), _)| fact.reached);
+    for ((insn, fact), slot) in calls {
+        let Insn::Call { target: CallTarget::Helper(number) } = insn else { continue };
+        let map = fact.call.and_then(|call| call.map);
+        let by_name = source.program_type.number == Some(STRUCT_OPS)
+            && source.target.as_deref().is_some_and(|target| target.ends_with(".release"));
+        let rule = match *number {
+            SPIN_LOCK if several => (Version::new(6, 8), "locks are followed into functions"),
+            FOR_EACH if map.is_none() => (Version::new(6, 10), "one call may walk through several maps"),
+            FIND_VMA => (NEVER, "the area of bpf_find_vma may be used in later calls of the callback"),
+            SETSOCKOPT if by_name => (NEVER, "socket options may be changed where a socket is released"),
+            STRTOL | STRTOUL => (NEVER, "the number need not be aligned"),
+            GET_STACK | GET_TASK_STACK => (Version::new(5, 15), "the result of this helper is bounded"),
+            _ if map.is_some_and(|map| is_of_sockets(verified, map)) => {
+                (Version::new(6, 1), "more types of programs may use maps of sockets")
+            }
+            number if DYNPTRS.contains(&number) => {
+                (Version::new(6, 4), "the rules of dynptrs are those of today")
+            }
+            _ => continue,
+        };
+        if version < rule.0 {
+            return Some((Some(slot), rule.1, rule.0));
+        }
+    }
+    let whole = match (source.program_type.number, source.program_type.attach, source.target.as_deref()) {
+        (Some(SOCK_ADDR), Some(8 | 9), _) => (Version::new(5, 12), "bind may return 2 and 3"),
+        (Some(LSM), _, _) if source.sleepable => (NEAREST, "this security hook may sleep"),
+        (Some(TRACING), _, Some("bpf_map_elem")) => (NEAREST, "elements of maps may be passed to helpers"),
+        _ => return None,
+    };
+    (version < whole.0).then_some((None, whole.1, whole.0))
+}
+
+fn is_of_sockets(verified: &Verified, map: u32) -> bool {
+    let kind = verified.maps().get(map as usize).map(|def| def.kind);
+    matches!(kind, Some(MapKind::Sockmap | MapKind::Sockhash))
+}
+
+/// Later than all releases.
+const NEVER: Version = Version::new(u16::MAX, 0);
+const SOCK_ADDR: u32 = 18;
+const TRACING: u32 = 26;
+const STRUCT_OPS: u32 = 27;
+
+// Helpers.
+const TAIL_CALL: u32 = 12;
+const SETSOCKOPT: u32 = 49;
+const GET_STACK: u32 = 67;
+const GET_TASK_STACK: u32 = 141;
+const SPIN_LOCK: u32 = 93;
+const STRTOL: u32 = 105;
+const STRTOUL: u32 = 106;
+const PER_CPU_PTR: u32 = 153;
+const THIS_CPU_PTR: u32 = 154;
+const FOR_EACH: u32 = 164;
+const FIND_VMA: u32 = 180;
+const KPTR_XCHG: u32 = 194;
+const RINGBUFS: &[u32] = &[130, 131, 132, 133];
+
+/// The most instructions walked here with which a program is surely within the limit there.
+const MOST_WALKED: [(Version, u64); 3] =
+    [(Version::new(6, 12), 200_000), (Version::new(6, 1), 10_000), (Version::new(5, 10), 5_000)];
+
+/// Whether every release refuses what skep's verifier refuses so.
+pub(crate) fn holds_everywhere(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
+    let since = |major, minor| version >= Version::new(major, minor);
+    let insn = source.insns.get(refusal.slot as usize);
+    let calls_kernel = |insn: &Insn| matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } });
+    let takes_function = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
+    let any = |holds: &dyn Fn(&Insn) -> bool| source.insns.iter().any(holds);
+    let is_dynptr = |insn: &Insn| match insn {
+        Insn::Call { target: CallTarget::Helper(number) } => DYNPTRS.contains(number),
+        _ => false,
+    };
+    let helper = match insn {
+        Some(Insn::Call { target: CallTarget::Helper(number) }) => Some(*number),
+        _ => None,
+    };
+    if matches!(helper, Some(MISSING_FUNCTION | UNRELOCATED)) {
+        return true;
+    }
+    // Rules of callbacks, dynptrs, kernel functions and classic loads changed with releases.
+    if (any(&takes_function) && !since(6, 12))
+        || (any(&is_dynptr) && !since(6, 12))
+        || (any(&calls_kernel) && version != NEAREST)
+        || loads_in_functions(source)
+    {
+        return false;
+    }
+    // Maps' own structures may be read, pointers to them compared.
+    if refusal.reason.contains("map_ptr(") {
+        return false;
+    }
+    match refusal.code {
+        Code::Uninitialised if refusal.reason.contains("moved the packet") => since(6, 12),
+        Code::Uninitialised => !matches!(insn, Some(Insn::Load { .. } | Insn::Call { .. })),
+        Code::OutOfBounds => refusal.walked <= SMALL && (since(6, 12) || !refusal.reason.contains("pkt(id=")),
+        Code::MaybeNull => true,
+        Code::Context => match source.program_type.number {
+            Some(LSM) => since(6, 12),
+            Some(KPROBE) => version <= NEAREST,
+            _ => true,
+        },
+        // Probes at user space may write registers.
+        Code::ReadOnly if source.program_type.number == Some(KPROBE) => version <= NEAREST,
+        Code::ReadOnly => !writes_host(source) && (since(6, 12) || helper.is_none()),
+        Code::Argument => match helper {
+            Some(KPTR_XCHG | PER_CPU_PTR | THIS_CPU_PTR) => false,
+            Some(number) if RINGBUFS.contains(&number) => since(6, 1),
+            _ => !insn.is_some_and(calls_kernel),
+        },
+        Code::Resource => !any(&calls_kernel),
+        Code::Return => since(6, 12) || source.program_type.number != Some(LSM),
+        Code::Loop => !any(&is_atomic),
+        Code::Helper => {
+            let restricted = helper.and_then(linux_helper).is_some_and(|proto| proto.gpl_only);
+            restricted && !source.gpl_compatible
+        }
+        _ => false,
+    }
+}
+
+/// A refusal after more instructions than this may be for a loss of precision.
+const SMALL: u64 = 1000;
+
+const NEAREST: Version = Version::new(6, 12);
+const KPROBE: u32 = 2;
+const LSM: u32 = 29;
+
+/// Helpers that work on dynptrs.
+const DYNPTRS: &[u32] = &[197, 198, 199, 200, 201, 202, 203, 209];
+
+fn is_atomic(insn: &Insn) -> bool {
+    matches!(insn, Insn::Atomic { op, .. } if !matches!(op, AtomicOp::Add { fetch: false }))
+}
+
+/// Whether it implements members of structures, which may write objects of the kernel.
+fn writes_host(source: &ProgramSource) -> bool {
+    matches!(source.program_type.context, Context::Arguments { of: AttachTo::StructOps })
+}
+
+/// Whether a function without a result makes a tail call.
+fn calls_programs_from_nothing(source: &ProgramSource) -> bool {
+    let ends = source.functions.iter().skip(1).map(|next| next.start as usize);
+    let ranges = source.functions.iter().zip(ends.chain([source.insns.len()]));
+    ranges.skip(1).any(|(function, end)| {
+        let returns_nothing = function.prototype.as_ref().is_some_and(|prototype| prototype.result == 0);
+        let insns = source.insns.get(function.start as usize..end).unwrap_or_default();
+        returns_nothing
+            && insns.iter().any(|insn| matches!(insn, Insn::Call { target: CallTarget::Helper(TAIL_CALL) }))
+    })
+}
+
+/// Whether functions other than the program itself load from the packet as classic filters do.
+fn loads_in_functions(source: &ProgramSource) -> bool {
+    let first = source.functions.get(1).map_or(source.insns.len(), |function| function.start as usize);
+    let rest = source.insns.get(first..).unwrap_or_default();
+    rest.iter().any(|insn| matches!(insn, Insn::LoadPacket { .. }))
+}

@@ -38,7 +38,7 @@ use crate::domain::needs::Needs;
 use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::Value;
 use crate::explore::fingerprint::{AsIs, Fingerprint, hash_of, key};
-use crate::explore::snapshot::{Ids, Snapshot, SnapshotArena, bits};
+use crate::explore::snapshot::{Ids, Place, Snapshot, SnapshotArena, bits};
 use crate::program::liveness::Liveness;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -111,6 +111,8 @@ struct Node {
     /// The hash of its fingerprint, and the constants by which it is filed.
     hash: u64,
     mask: u16,
+    /// Where the last state that it was compared with differed.
+    differs: Place,
     snapshot: Option<Snapshot>,
 }
 
@@ -386,9 +388,14 @@ impl Explored {
                 let next = candidate.next;
                 if candidate.slot == slot as u32
                     && let Some(snapshot) = &candidate.snapshot
+                    && !self.snapshots.still_differs(snapshot, candidate.differs, state, &mut self.ids)
                     && !self.snapshots.goes_on_longer(snapshot, state)
-                    && let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids)
                 {
+                    let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids) else {
+                        self.nodes[node as usize].differs = self.ids.place;
+                        node = next;
+                        continue;
+                    };
                     let (open, snapshot) = (candidate.open > 0, *snapshot);
                     let entry = if open { node } else { self.open_entry(node) };
                     if entry == NONE {
@@ -515,8 +522,19 @@ impl Explored {
         let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
         let slot = slot as u32;
         let (hash, snapshot) = (fingerprint.hash, Some(snapshot));
-        let node =
-            Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, hash, mask, snapshot };
+        let node = Node {
+            parent,
+            open: 1,
+            next: head,
+            slot,
+            depth,
+            before,
+            entry: NONE,
+            hash,
+            mask,
+            differs: Place::UNKNOWN,
+            snapshot,
+        };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;

@@ -303,9 +303,41 @@ impl SnapshotArena {
         differs_in(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
+    /// Whether `snapshot` does not subsume `state` because of the value in that place alone, where an earlier
+    /// comparison with the snapshot failed. States of one slot often differ in the same place, so this spares looking
+    /// for it again.
+    pub(crate) fn still_differs(
+        &self,
+        snapshot: &Snapshot,
+        place: Place,
+        state: &State,
+        ids: &mut Ids,
+    ) -> bool {
+        let frame = usize::from(place.frame);
+        let needs = self.settled(snapshot).map_or(&FrameNeeds::ALL, |needs| &needs[frame]);
+        let Some(frame) = state.frames().get(frame) else { return true };
+        ids.clear();
+        match place.part {
+            InFrame::Unknown => false,
+            InFrame::Value(reg) => {
+                let (old, new) = (&self.values[place.at as usize], &frame.regs.0[usize::from(reg)]);
+                let free = needs.regs & 1 << reg == 0 && old.is_scalar() && new.is_scalar();
+                !free && !ids.subsumes(old, new)
+            }
+            InFrame::Bytes => !self.stacks[place.at as usize].has_bytes_of(&frame.stack, needs),
+            InFrame::Cell => {
+                let cell = &self.cells[place.at as usize];
+                let needed =
+                    !cell.value.is_scalar() || needs.stack & touched(cell.start.into(), cell.end()) != 0;
+                needed && !cell.subsumes(&frame.stack, None, ids)
+            }
+        }
+    }
+
     /// `None` if `snapshot` does not subsume `state`, else whether the two are equal. Both must be of the same slot and
-    /// know nothing that is dead there.
+    /// know nothing that is dead there. Where they differ, `ids.place` says in which place.
     pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
+        ids.place = Place::UNKNOWN;
         if snapshot.frames.len as usize != state.frames().len() {
             return None;
         }
@@ -315,6 +347,8 @@ impl SnapshotArena {
         let mut values = self.values[snapshot.values.range()].iter();
         let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
+        let values_behind = snapshot.values.range().end;
+        let (stacks_behind, cells_behind) = (snapshot.stacks.range().end, snapshot.cells.range().end);
         let settled = self.settled(snapshot);
         for (at, (snapshot, frame)) in
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
@@ -346,6 +380,8 @@ impl SnapshotArena {
                     continue;
                 }
                 if !ids.subsumes(old, &regs[reg]) {
+                    let left = values.len() + 1;
+                    ids.place = Place::new(at, InFrame::Value(reg as u8), values_behind - left);
                     return None;
                 }
             }
@@ -367,7 +403,13 @@ impl SnapshotArena {
                 }
             }
             if snapshot.stack {
-                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids, needs) {
+                let old = stacks.next()?;
+                if !old.has_bytes_of(&frame.stack, needs) {
+                    ids.place = Place::new(at, InFrame::Bytes, stacks_behind - (stacks.len() + 1));
+                    return None;
+                }
+                if !old.subsumes(&frame.stack, &mut cells, ids, needs) {
+                    ids.place = Place::new(at, InFrame::Cell, cells_behind - (cells.len() + 1));
                     return None;
                 }
             } else {
@@ -404,6 +446,20 @@ impl StackSnapshot {
         (known, self.init.units())
     }
 
+    /// Whether bytes of that stack are written, zero, pointers or withheld as the snapshot says.
+    fn has_bytes_of(&self, stack: &Stack, needs: &FrameNeeds) -> bool {
+        // Bytes that may be read as a number may not hold a pointer or its remains.
+        let guarded = self.pointers.or(&self.remains);
+        let lacks = |old: &ByteSet, new: &ByteSet, needed: u128| {
+            let lacking = old.and_not(new);
+            !lacking.is_empty() && lacking.units() & needed != 0
+        };
+        !lacks(&self.init, &stack.init, needs.written)
+            && !lacks(&self.zero, &stack.zero, needs.stack)
+            && stack.pointers.or(&stack.remains()).and_not(&guarded).is_empty()
+    }
+
+    /// Whether the cells of that stack subsume those of the snapshot. If not, the cell that differs was taken last.
     fn subsumes<'a>(
         &self,
         stack: &Stack,
@@ -411,39 +467,17 @@ impl StackSnapshot {
         ids: &mut Ids,
         needs: &FrameNeeds,
     ) -> bool {
-        let remains = stack.remains();
-        // Bytes that may be read as a number may not hold a pointer or its remains.
-        let guarded = self.pointers.or(&self.remains);
-        let lacks = |old: &ByteSet, new: &ByteSet, needed: u128| {
-            let lacking = old.and_not(new);
-            !lacking.is_empty() && lacking.units() & needed != 0
-        };
-        if lacks(&self.init, &stack.init, needs.written)
-            || lacks(&self.zero, &stack.zero, needs.stack)
-            || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
-        {
-            return false;
-        }
         ids.equal &= self.cells as usize == stack.cells.len()
             && self.init == stack.init
             && self.zero == stack.zero
-            && self.remains == remains;
+            && self.remains == stack.remains();
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
             if needs.stack & touched(cell.start.into(), cell.end()) == 0 && cell.value.is_scalar() {
                 continue; // some number is there, since no pointer is
             }
-            // Fast path: the cells are in the same order.
-            let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
-            let subsumes = match stack.cells.get(at).filter(same) {
-                Some(other) => ids.subsumes(&cell.value, &other.value),
-                None => {
-                    let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
-                    let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
-                    ids.subsumes(&cell.value, &value)
-                }
-            };
-            if !subsumes {
+            // The cells are often in the same order.
+            if !cell.subsumes(stack, stack.cells.get(at), ids) {
                 return false;
             }
         }
@@ -451,8 +485,48 @@ impl StackSnapshot {
     }
 }
 
+impl Cell {
+    /// Whether it includes what is in its place in that stack, given a guess which cell may be there.
+    fn subsumes(&self, stack: &Stack, guess: Option<&Self>, ids: &mut Ids) -> bool {
+        let same = |other: &&Self| other.start == self.start && other.size == self.size;
+        if let Some(other) = guess.filter(same) {
+            return ids.subsumes(&self.value, &other.value);
+        }
+        let Some(size) = Size::from_bytes(self.size.into()) else { return false };
+        if let Some(other) = stack.whole_cell(self.start.into(), size) {
+            return ids.subsumes(&self.value, &other.value);
+        }
+        matches!(stack.read(self.start.into(), size), Found::Value(value) if ids.subsumes(&self.value, &value))
+    }
+}
+
+/// A place in which a state differs from a snapshot: where the value is in the [`SnapshotArena`].
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    frame: u8,
+    part: InFrame,
+    at: u32,
+}
+
+#[derive(Clone, Copy)]
+enum InFrame {
+    Unknown,
+    /// The value of that register.
+    Value(u8),
+    /// Which bytes of the stack are what.
+    Bytes,
+    Cell,
+}
+
+impl Place {
+    pub(crate) const UNKNOWN: Self = Self { frame: 0, part: InFrame::Unknown, at: 0 };
+
+    fn new(frame: usize, part: InFrame, at: usize) -> Self {
+        Self { frame: frame as u8, part, at: at as u32 }
+    }
+}
+
 /// Which ids of the snapshot correspond to which of the new state, during one comparison.
-#[derive(Default)]
 pub(crate) struct Ids {
     pairs: Vec<Pair>,
     equal: bool,
@@ -460,6 +534,14 @@ pub(crate) struct Ids {
     pub(crate) work: u64,
     /// The last id given to an unlinked value, from the top down.
     last_unlinked: u32,
+    /// Where the last comparison found a difference.
+    pub(crate) place: Place,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self { pairs: Vec::new(), equal: true, work: 0, last_unlinked: u32::MAX, place: Place::UNKNOWN }
+    }
 }
 
 struct Pair {

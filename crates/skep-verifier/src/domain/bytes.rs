@@ -6,7 +6,6 @@ pub(crate) struct ByteSet([u64; 8]);
 
 impl ByteSet {
     pub(crate) const EMPTY: Self = Self([0; 8]);
-    #[cfg(test)]
     pub(crate) const ALL: Self = Self([u64::MAX; 8]);
 
     /// The words and masks that `start..end` subsumes.

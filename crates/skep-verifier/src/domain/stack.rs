@@ -43,6 +43,11 @@ impl Cell {
         Self { start: start as u16, size: size.bytes() as u8, next: 0, value }
     }
 
+    /// A cell outside of a stack.
+    pub(crate) fn kept(start: u16, size: u8, value: Value) -> Self {
+        Self { start, size, next: 0, value }
+    }
+
     /// The eight bytes that it begins in.
     fn slot(&self) -> usize {
         usize::from(self.start / 8)
@@ -64,8 +69,8 @@ pub(crate) struct Stack {
     pub(crate) pointers: ByteSet,
     /// Not initialised, and may hold the remains of a pointer.
     withheld: ByteSet,
-    /// The units that were live when the state last forgot dead values.
-    live: u128,
+    /// The bytes that were live when the state last forgot dead values, in units of 4 bytes.
+    live: ByteSet,
     /// In no particular order.
     pub(crate) cells: Vec<Cell>,
     /// By group of eight bytes: 1 + index of a cell that begins there, 0 for none.
@@ -82,7 +87,7 @@ impl Default for Stack {
             zero: empty,
             pointers: empty,
             withheld: empty,
-            live: u128::MAX,
+            live: ByteSet::ALL,
             cells: Vec::new(),
             heads: [0; SLOTS],
             crossing: false,
@@ -127,7 +132,7 @@ impl Stack {
         self.zero = ByteSet::EMPTY;
         self.pointers = ByteSet::EMPTY;
         self.withheld = ByteSet::EMPTY;
-        self.live = u128::MAX;
+        self.live = ByteSet::ALL;
         self.cells.clear();
         self.heads = [0; SLOTS];
         self.crossing = false;
@@ -329,10 +334,11 @@ impl Stack {
 
     /// Forgets the units outside of `live`, and the numbers in units outside of `precise`.
     pub(crate) fn forget_dead(&mut self, live: u128, precise: u128) {
-        self.live = live;
+        // All of them: what is withheld from now on counts as well.
+        self.live = ByteSet::from_units(live, &ByteSet::ALL);
         if !self.init.is_empty() {
             // Cells hold initialised bytes only.
-            let alive = ByteSet::from_units(live, &self.init);
+            let alive = self.live;
             let precise = ByteSet::from_units(precise, &self.init);
             self.keep_only(alive, &precise);
         }
@@ -381,11 +387,7 @@ impl Stack {
 
     /// The live bytes that may be remains of pointers.
     pub(crate) fn remains(&self) -> ByteSet {
-        // Most stacks hold none.
-        if self.withheld.is_empty() {
-            return ByteSet::EMPTY;
-        }
-        self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
+        self.withheld.and(&self.live)
     }
 
     /// Replaces the pointers that `dead` selects by the stale address `ended`, or withholds their bytes if there is

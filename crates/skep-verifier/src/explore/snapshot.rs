@@ -3,7 +3,9 @@
 //! A snapshot *subsumes* a state if it includes every live value of it, up to the names of ids: whatever can happen
 //! from the state can happen from the snapshot. Both must be of the same slot and know nothing that is dead there.
 //!
-//! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates.
+//! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates. From one snapshot to
+//! the next little changes in a stack, so values in stacks, and what is known of their bytes, are shared with the
+//! snapshot taken before.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::loops::{LoopCount, differs_in, goes_on_longer, progress};
@@ -11,7 +13,7 @@ use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Stack};
-use crate::domain::state::State;
+use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::{Kind, Stale, Value, is_lent};
 use skep_isa::Size;
 use std::cmp::Ordering;
@@ -25,8 +27,7 @@ pub(crate) struct Snapshot {
     pub(crate) constants: Part,
     pointers: Part,
     pub(crate) values: Part,
-    pub(crate) stacks: Part,
-    pub(crate) cells: Part,
+    cells: Part,
     loops: Part,
     /// What the path holds, most often nothing.
     resources: Part,
@@ -67,8 +68,12 @@ pub(crate) struct SnapshotArena {
     pub(crate) constants: Vec<u64>,
     pointers: Vec<Fixed>,
     pub(crate) values: Vec<Value>,
-    pub(crate) stacks: Vec<StackSnapshot>,
-    pub(crate) cells: Vec<Cell>,
+    stacks: Vec<StackSnapshot>,
+    cells: Vec<KeptCell>,
+    /// The values of cells.
+    stored: Vec<Value>,
+    /// By frame: its stack in the last snapshot.
+    last: [LastStack; MAX_FRAMES],
     loops: Vec<LoopCount>,
     resources: Vec<Resources>,
     needs: Vec<FrameNeeds>,
@@ -90,8 +95,10 @@ pub(crate) struct FrameSnapshot {
     pointers: u16,
     /// Everything else.
     pub(crate) values: u16,
-    /// Whether some of its stack is live.
-    pub(crate) stack: bool,
+    /// Its stack if some of it is live: 1 + index.
+    stack: Option<NonZeroU32>,
+    /// How many cells that has.
+    pub(crate) cells: u32,
 }
 
 /// A pointer without a variable part.
@@ -103,8 +110,27 @@ struct Fixed {
     reference: u32,
 }
 
+/// A cell of a stack.
+#[derive(Clone, Copy)]
+struct KeptCell {
+    start: u16,
+    size: u8,
+    is_scalar: bool,
+    /// Where its value is among the stored ones.
+    value: u32,
+}
+
+/// The stack of a frame in the last snapshot.
+#[derive(Clone, Copy, Default)]
+struct LastStack {
+    stack: Option<NonZeroU32>,
+    /// Its cells.
+    first: u32,
+    cells: u32,
+}
+
+#[derive(PartialEq, Eq)]
 pub(crate) struct StackSnapshot {
-    pub(crate) cells: u32,
     init: ByteSet,
     pub(crate) zero: ByteSet,
     pointers: ByteSet,
@@ -122,6 +148,8 @@ impl SnapshotArena {
             values: Vec::with_capacity(2 * states),
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
+            stored: Vec::with_capacity(states),
+            last: [LastStack::default(); MAX_FRAMES],
             loops: Vec::new(),
             resources: Vec::new(),
             needs: Vec::with_capacity(states),
@@ -132,15 +160,14 @@ impl SnapshotArena {
     /// Keeps all of a state.
     pub(crate) fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
-        let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
+        let (values, cells) = (self.values.len(), self.cells.len());
         let (loops, resources) = (self.loops.len(), self.resources.len());
         if !state.resources.is_empty() {
             self.held_bytes += state.resources.bytes();
             self.resources.push(state.resources.clone());
         }
         self.loops.extend_from_slice(state.loops.as_slice());
-        for frame in state.frames() {
-            let remains = frame.stack.remains();
+        for (at, frame) in state.frames().iter().enumerate() {
             let mut snapshot = FrameSnapshot {
                 call_slot: frame.call_slot,
                 sections: frame.sections,
@@ -148,7 +175,8 @@ impl SnapshotArena {
                 constants: 0,
                 pointers: 0,
                 values: 0,
-                stack: !frame.stack.init.is_empty() || !remains.is_empty(),
+                stack: None,
+                cells: 0,
             };
             for (reg, value) in frame.regs.0[..10].iter().enumerate() {
                 let bit = 1 << reg;
@@ -170,11 +198,8 @@ impl SnapshotArena {
                     }
                 }
             }
-            if snapshot.stack {
-                let Stack { init, zero, pointers, ref cells, .. } = frame.stack;
-                let cells_here = cells.len() as u32;
-                self.stacks.push(StackSnapshot { cells: cells_here, init, zero, pointers, remains });
-                self.cells.extend_from_slice(cells);
+            if let Some((stack, cells)) = self.take_stack(at, &frame.stack) {
+                (snapshot.stack, snapshot.cells) = (Some(stack), cells);
             }
             self.frames.push(snapshot);
         }
@@ -183,12 +208,56 @@ impl SnapshotArena {
             constants: Part::since(constants, &self.constants),
             pointers: Part::since(pointers, &self.pointers),
             values: Part::since(values, &self.values),
-            stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
             loops: Part::since(loops, &self.loops),
             resources: Part::since(resources, &self.resources),
             needs: None,
         }
+    }
+
+    /// Keeps the stack of a frame if some of it is live. Returns 1 + its index, and how many cells it has.
+    fn take_stack(&mut self, frame: usize, stack: &Stack) -> Option<(NonZeroU32, u32)> {
+        let Stack { init, zero, pointers, ref cells, .. } = *stack;
+        let remains = stack.remains();
+        if init.is_empty() && remains.is_empty() {
+            return None;
+        }
+        let kept = StackSnapshot { init, zero, pointers, remains };
+        let last = self.last[frame];
+        let index = match last.stack {
+            Some(last) if self.stacks[last.get() as usize - 1] == kept => last,
+            _ => {
+                self.stacks.push(kept);
+                NonZeroU32::new(self.stacks.len() as u32)?
+            }
+        };
+        let first = self.cells.len() as u32;
+        for (at, cell) in cells.iter().enumerate() {
+            let before = (at < last.cells as usize).then(|| self.cells[last.first as usize + at].value);
+            let value = match before {
+                Some(before) if self.stored[before as usize] == cell.value => before,
+                _ => {
+                    self.stored.push(cell.value);
+                    self.stored.len() as u32 - 1
+                }
+            };
+            let (start, size, is_scalar) = (cell.start, cell.size, cell.value.is_scalar());
+            self.cells.push(KeptCell { start, size, is_scalar, value });
+        }
+        let cells = cells.len() as u32;
+        self.last[frame] = LastStack { stack: Some(index), first, cells };
+        Some((index, cells))
+    }
+
+    /// What is known of the bytes of a frame's stack, if some of it is live.
+    pub(crate) fn stack(&self, frame: &FrameSnapshot) -> Option<&StackSnapshot> {
+        self.stacks.get(frame.stack?.get() as usize - 1)
+    }
+
+    /// The cells of all stacks, outermost first.
+    pub(crate) fn cells(&self, snapshot: &Snapshot) -> impl Iterator<Item = Cell> {
+        let whole = |cell: &KeptCell| Cell::kept(cell.start, cell.size, self.stored[cell.value as usize]);
+        self.cells[snapshot.cells.range()].iter().map(whole)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -198,6 +267,8 @@ impl SnapshotArena {
         self.values.clear();
         self.stacks.clear();
         self.cells.clear();
+        self.stored.clear();
+        self.last = [LastStack::default(); MAX_FRAMES];
         self.loops.clear();
         self.resources.clear();
         self.needs.clear();
@@ -211,6 +282,7 @@ impl SnapshotArena {
             + size_of_val(&*self.values)
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
+            + size_of_val(&*self.stored)
             + size_of_val(&*self.loops)
             + size_of_val(&*self.resources)
             + size_of_val(&*self.needs)
@@ -219,14 +291,11 @@ impl SnapshotArena {
 
     /// Puts the numbers of which the snapshot knows something into `known`.
     fn known(&self, snapshot: &Snapshot, known: &mut Needs) {
-        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
         for (known, frame) in known.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
             known.regs = frame.constants | frame.values;
-            if frame.stack
-                && let Some(stack) = stacks.next()
-            {
-                (known.stack, known.written) = stack.known(cells.by_ref().take(stack.cells as usize));
+            if let Some(stack) = self.stack(frame) {
+                (known.stack, known.written) = stack.known(cells.by_ref().take(frame.cells as usize));
             }
         }
     }
@@ -250,19 +319,15 @@ impl SnapshotArena {
     /// Settles a snapshot: all paths from it were walked, and need no other numbers. Removes from `needs` the numbers
     /// that the snapshot does not know. Returns the needed registers of the innermost frame.
     pub(crate) fn settle(&mut self, snapshot: &mut Snapshot, needs: &mut Needs) -> u16 {
-        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
         for (needs, frame) in needs.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
             needs.regs &= frame.constants | frame.values;
             let mut known = (0, 0);
-            if frame.stack
-                && let Some(stack) = stacks.next()
-            {
-                let cells = cells.by_ref().take(stack.cells as usize);
+            if let Some(stack) = self.stack(frame) {
+                let (here, rest) = cells.as_slice().split_at(frame.cells as usize);
+                cells = rest.iter();
                 if needs.stack | needs.written != 0 {
-                    known = stack.known(cells);
-                } else {
-                    cells.for_each(drop);
+                    known = stack.known(here.iter());
                 }
             }
             needs.stack &= known.0;
@@ -327,9 +392,8 @@ impl SnapshotArena {
             InFrame::Bytes => !self.stacks[place.at as usize].has_bytes_of(&frame.stack, needs),
             InFrame::Cell => {
                 let cell = &self.cells[place.at as usize];
-                let needed =
-                    !cell.value.is_scalar() || needs.stack & touched(cell.start.into(), cell.end()) != 0;
-                needed && !cell.subsumes(&frame.stack, None, ids)
+                let needed = !cell.is_scalar || needs.stack & touched(cell.start.into(), cell.end()) != 0;
+                needed && !self.subsumes_cell(cell, &frame.stack, None, ids)
             }
         }
     }
@@ -345,10 +409,8 @@ impl SnapshotArena {
         let mut constants = self.constants[snapshot.constants.range()].iter();
         let mut pointers = self.pointers[snapshot.pointers.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
-        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
-        let values_behind = snapshot.values.range().end;
-        let (stacks_behind, cells_behind) = (snapshot.stacks.range().end, snapshot.cells.range().end);
+        let (values_behind, cells_behind) = (snapshot.values.range().end, snapshot.cells.range().end);
         let settled = self.settled(snapshot);
         for (at, (snapshot, frame)) in
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
@@ -402,16 +464,26 @@ impl SnapshotArena {
                     return None;
                 }
             }
-            if snapshot.stack {
-                let old = stacks.next()?;
+            if let Some(old) = self.stack(snapshot) {
                 if !old.has_bytes_of(&frame.stack, needs) {
-                    ids.place = Place::new(at, InFrame::Bytes, stacks_behind - (stacks.len() + 1));
+                    ids.place =
+                        Place::new(at, InFrame::Bytes, snapshot.stack.map_or(0, |at| at.get() as usize - 1));
                     return None;
                 }
-                if !old.subsumes(&frame.stack, &mut cells, ids, needs) {
-                    ids.place = Place::new(at, InFrame::Cell, cells_behind - (cells.len() + 1));
-                    return None;
+                old.compare(&frame.stack, snapshot.cells, ids);
+                let (here, rest) = cells.as_slice().split_at(snapshot.cells as usize);
+                for (guess, cell) in here.iter().enumerate() {
+                    if cell.is_scalar && needs.stack & touched(cell.start.into(), cell.end()) == 0 {
+                        continue; // some number is there, since no pointer is
+                    }
+                    // The cells are often in the same order.
+                    if !self.subsumes_cell(cell, &frame.stack, frame.stack.cells.get(guess), ids) {
+                        let left = here.len() - guess + rest.len();
+                        ids.place = Place::new(at, InFrame::Cell, cells_behind - left);
+                        return None;
+                    }
                 }
+                cells = rest.iter();
             } else {
                 // A path from there may read any of it as a number.
                 if !frame.stack.pointers.is_empty() || !frame.stack.remains().is_empty() {
@@ -427,6 +499,20 @@ impl SnapshotArena {
         }
         Some(ids.equal)
     }
+
+    /// Whether a cell includes what is in its place in that stack, given a guess which cell may be there.
+    fn subsumes_cell(&self, kept: &KeptCell, stack: &Stack, guess: Option<&Cell>, ids: &mut Ids) -> bool {
+        let old = &self.stored[kept.value as usize];
+        let same = |other: &&Cell| other.start == kept.start && other.size == kept.size;
+        if let Some(other) = guess.filter(same) {
+            return ids.subsumes(old, &other.value);
+        }
+        let Some(size) = Size::from_bytes(kept.size.into()) else { return false };
+        if let Some(other) = stack.whole_cell(kept.start.into(), size) {
+            return ids.subsumes(old, &other.value);
+        }
+        matches!(stack.read(kept.start.into(), size), Found::Value(value) if ids.subsumes(old, &value))
+    }
 }
 
 /// The numbers of the bits that are set.
@@ -440,7 +526,7 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 
 impl StackSnapshot {
     /// The units with numbers of which it knows something, and those that were written.
-    fn known<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> (u128, u128) {
+    fn known<'a>(&self, cells: impl Iterator<Item = &'a KeptCell>) -> (u128, u128) {
         let known =
             cells.fold(self.zero.units(), |known, cell| known | touched(cell.start.into(), cell.end()));
         (known, self.init.units())
@@ -459,44 +545,19 @@ impl StackSnapshot {
             && stack.pointers.or(&stack.remains()).and_not(&guarded).is_empty()
     }
 
-    /// Whether the cells of that stack subsume those of the snapshot. If not, the cell that differs was taken last.
-    fn subsumes<'a>(
-        &self,
-        stack: &Stack,
-        cells: &mut impl Iterator<Item = &'a Cell>,
-        ids: &mut Ids,
-        needs: &FrameNeeds,
-    ) -> bool {
-        ids.equal &= self.cells as usize == stack.cells.len()
+    /// Notes whether the bytes are equal.
+    fn compare(&self, stack: &Stack, cells: u32, ids: &mut Ids) {
+        ids.equal = ids.equal
+            && cells as usize == stack.cells.len()
             && self.init == stack.init
             && self.zero == stack.zero
             && self.remains == stack.remains();
-        for at in 0..self.cells as usize {
-            let Some(cell) = cells.next() else { return false };
-            if needs.stack & touched(cell.start.into(), cell.end()) == 0 && cell.value.is_scalar() {
-                continue; // some number is there, since no pointer is
-            }
-            // The cells are often in the same order.
-            if !cell.subsumes(stack, stack.cells.get(at), ids) {
-                return false;
-            }
-        }
-        true
     }
 }
 
-impl Cell {
-    /// Whether it includes what is in its place in that stack, given a guess which cell may be there.
-    fn subsumes(&self, stack: &Stack, guess: Option<&Self>, ids: &mut Ids) -> bool {
-        let same = |other: &&Self| other.start == self.start && other.size == self.size;
-        if let Some(other) = guess.filter(same) {
-            return ids.subsumes(&self.value, &other.value);
-        }
-        let Some(size) = Size::from_bytes(self.size.into()) else { return false };
-        if let Some(other) = stack.whole_cell(self.start.into(), size) {
-            return ids.subsumes(&self.value, &other.value);
-        }
-        matches!(stack.read(self.start.into(), size), Found::Value(value) if ids.subsumes(&self.value, &value))
+impl KeptCell {
+    fn end(&self) -> u32 {
+        u32::from(self.start) + u32::from(self.size)
     }
 }
 

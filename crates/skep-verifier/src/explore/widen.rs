@@ -25,8 +25,8 @@ impl SnapshotArena {
         }
         let mut constants = self.constants[snapshot.constants.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
-        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
-        let mut cells = &self.cells[snapshot.cells.range()];
+        let cells: Vec<Cell> = self.cells(snapshot).collect();
+        let mut cells = &cells[..];
         let mut changed = false;
         for (snapshot, frame) in frames.iter().zip(state.frames_mut()) {
             for (reg, constant) in bits(snapshot.constants).zip(&mut constants) {
@@ -37,10 +37,8 @@ impl SnapshotArena {
                     changed |= widen(&mut frame.regs.0[reg], &value.num);
                 }
             }
-            if snapshot.stack
-                && let Some(stack) = stacks.next()
-            {
-                let (here, rest) = cells.split_at(stack.cells as usize);
+            if let Some(stack) = self.stack(snapshot) {
+                let (here, rest) = cells.split_at(snapshot.cells as usize);
                 cells = rest;
                 changed |= widen_stack(&mut frame.stack, here, |at| stack.zero.has_all(at, at + 1));
             }

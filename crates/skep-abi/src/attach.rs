@@ -42,6 +42,43 @@ const SECURITY: &str = "security_";
 /// Members of `struct_ops` structures that cannot be implemented by a program.
 const UNSUPPORTED_MEMBERS: &[&str] = &["tcp_congestion_ops.get_info"];
 
+/// A member of the host's objects that programs of one `struct_ops` structure may write.
+#[derive(Debug)]
+pub struct WritableMember {
+    /// The structure whose functions the program implements.
+    pub ops: &'static str,
+    /// The object's type.
+    pub of: &'static str,
+    /// The members that lead to it, as C writes them.
+    pub member: &'static str,
+    /// Whether a store may begin behind its first byte.
+    pub anywhere: bool,
+}
+
+const fn writable(
+    ops: &'static str,
+    of: &'static str,
+    member: &'static str,
+    anywhere: bool,
+) -> WritableMember {
+    WritableMember { ops, of, member, anywhere }
+}
+
+/// All of them. Linux 6.12 was asked about stores of each size at each offset of `struct tcp_sock`.
+pub const WRITABLE_MEMBERS: &[WritableMember] = &[
+    writable("bpf_dummy_ops", "bpf_dummy_ops_state", "val", true),
+    writable("tcp_congestion_ops", "tcp_sock", "app_limited", false),
+    writable("tcp_congestion_ops", "tcp_sock", "ecn_flags", false),
+    writable("tcp_congestion_ops", "tcp_sock", "inet_conn.icsk_ack.pending", false),
+    writable("tcp_congestion_ops", "tcp_sock", "inet_conn.icsk_ca_priv", true),
+    writable("tcp_congestion_ops", "tcp_sock", "inet_conn.icsk_inet.sk.sk_pacing_rate", false),
+    writable("tcp_congestion_ops", "tcp_sock", "inet_conn.icsk_inet.sk.sk_pacing_status", false),
+    writable("tcp_congestion_ops", "tcp_sock", "snd_cwnd", false),
+    writable("tcp_congestion_ops", "tcp_sock", "snd_cwnd_cnt", false),
+    writable("tcp_congestion_ops", "tcp_sock", "snd_cwnd_stamp", false),
+    writable("tcp_congestion_ops", "tcp_sock", "snd_ssthresh", false),
+];
+
 impl AttachTo {
     /// Why no program can be attached there, if the target's name alone decides that.
     pub fn denied(self, target: &str) -> Option<&'static str> {

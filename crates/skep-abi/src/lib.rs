@@ -22,6 +22,7 @@ mod sleep;
 mod special;
 mod types;
 
+pub use attach::{WRITABLE_MEMBERS, WritableMember};
 pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
 pub use env::{
     CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable, RunEnv,

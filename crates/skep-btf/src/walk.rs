@@ -14,6 +14,7 @@
 //! can make it long: unions of unions could otherwise be tried in exponentially many ways.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::btf::Btf;
 use crate::error::{Error, Fault};
@@ -115,6 +116,54 @@ impl Btf {
                 Err(Error::Walk { root, path, offset, size, fault })
             }
         }
+    }
+
+    /// The bytes of a member of a structure or union, given by the names that lead to it: `se.run_node`. `None` if there
+    /// is no such member, or it is a bit field.
+    ///
+    /// # Errors
+    ///
+    /// Where types are damaged.
+    pub fn member_bytes(&self, id: u32, path: &str) -> Result<Option<Range<u32>>, Error> {
+        let (mut ty, mut start, mut budget) = (id, 0u32, BUDGET);
+        for name in path.split('.') {
+            let Some((member, offset)) = self.member_named(ty, name, 0, &mut budget)? else {
+                return Ok(None);
+            };
+            let Some(at) = start.checked_add(offset) else { return Ok(None) };
+            (ty, start) = (member, at);
+        }
+        let size = self.size(ty)?;
+        Ok(start.checked_add(size).map(|end| start..end))
+    }
+
+    /// The type and offset of a member with that name, also of one inside of members without a name.
+    fn member_named(
+        &self,
+        id: u32,
+        name: &str,
+        depth: u32,
+        budget: &mut u32,
+    ) -> Result<Option<(u32, u32)>, Error> {
+        let ty = self.resolve(id)?;
+        if !ty.kind.is_composite() || depth == MAX_DEPTH {
+            return Ok(None);
+        }
+        for member in ty.members() {
+            // Damaged types may lead round in a circle.
+            let Some(left) = budget.checked_sub(1) else { return Ok(None) };
+            *budget = left;
+            let offset = member.bit_offset / 8;
+            let found = match member.name()? {
+                "" => self.member_named(member.ty, name, depth + 1, budget)?,
+                own if own == name && member.bits == 0 => Some((member.ty, 0)),
+                _ => None,
+            };
+            if let Some((ty, inner)) = found {
+                return Ok(offset.checked_add(inner).map(|offset| (ty, offset)));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether a structure of that type starts at `offset` of another: as a member, a member's first member and

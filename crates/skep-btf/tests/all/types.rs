@@ -190,6 +190,21 @@ fn a_walk_finds_the_member_at_an_offset() {
 }
 
 #[test]
+fn a_member_is_found_by_the_names_that_lead_to_it() {
+    let (btf, n) = everything();
+    let bytes = |path| btf.member_bytes(n.root, path).unwrap();
+    assert_eq!((bytes("first"), bytes("n"), bytes("nodes")), (Some(0..1), Some(4..8), Some(8..56)));
+    assert_eq!((bytes("node.left"), bytes("tail")), (Some(104..112), Some(112..112)));
+    // In a union without a name.
+    assert_eq!((bytes("word"), bytes("all")), (Some(56..60), Some(56..64)));
+    for path in ["", "lef", "left", "node.", "node.node", "nodes.left", "first.first", "flags.on", "n.color"]
+    {
+        assert_eq!(bytes(path), None, "{path}");
+    }
+    assert_eq!(btf.member_bytes(n.int, "n").unwrap(), None);
+}
+
+#[test]
 fn a_walk_that_finds_nothing_names_the_member() {
     let (btf, n) = everything();
     let fault = |offset, size| match btf.walk(n.root, offset, size).unwrap_err() {
@@ -230,12 +245,16 @@ fn nested_unions_cannot_make_a_walk_long() {
     let started = std::time::Instant::now();
     let error = btf.walk(inner, 4, 4).unwrap_err();
     assert!(matches!(error, Error::Walk { fault: Fault::TooLarge, .. }), "{error}");
+    assert_eq!(btf.member_bytes(inner, "y"), Ok(None));
     assert!(started.elapsed().as_secs() < 20);
     // No compiler emits a structure that contains itself, but a file may.
     let mut types = Types::new();
     let own = types.composite(4, "s", 8, &[("again", 1, 0)]);
     assert!(parse(&types).walk(own, 0, 4).is_err());
     assert_eq!(parse(&types).contains(own, 0, 0), Ok(false));
+    let mut types = Types::new();
+    let own = types.composite(4, "s", 8, &[("", 1, 0), ("", 1, 4)]);
+    assert_eq!(parse(&types).member_bytes(own, "x"), Ok(None));
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub fn check(bytes: &[u8]) -> bool {
                     }
                 }
                 let _ = btf.contains(id, offset, 1);
+                let _ = btf.member_bytes(id, "a.b");
             }
         }
         let _ = (btf.type_name(id), btf.prototype(id), btf.pointer(id), ty.linkage(), format!("{ty:?}"));

@@ -133,7 +133,10 @@ impl Transfer<'_> {
             return self.store_to_stack(state, frame, (start, start), size, &value);
         }
         let pointer = *pointer;
-        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Write)?;
+        let region = match self.stores_to_object(&pointer, offset, size)? {
+            true => Region::Memory,
+            false => self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Write)?,
+        };
         if value.is_pointer() {
             self.check_spill(&mut value, size, &region)?;
         }
@@ -184,7 +187,10 @@ impl Transfer<'_> {
         }
         let pointer = self.read(state, base)?;
         self.check_atomic_place(base, &pointer, offset, size)?;
-        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?;
+        let region = match self.stores_to_object(&pointer, offset, size)? {
+            true => Region::Memory,
+            false => self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?,
+        };
         self.record.memory(self.slot)?;
         if let Region::Stack { frame, first, last } = region {
             self.overwrite(state, frame, first, last + size.bytes())?;

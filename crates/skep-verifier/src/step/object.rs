@@ -26,6 +26,7 @@ use fields::Field;
 use skep_btf::Btf;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The host's types, and what was looked up in them so far.
@@ -35,13 +36,21 @@ pub(crate) struct Types<'a> {
     attached: Attached,
     /// The field at an offset of a type, for accesses of a size.
     fields: HashMap<(u32, i32, u32), Field>,
+    /// By type: the bytes that the program may write, and whether a store may begin behind the first of them.
+    writable: HashMap<u32, Vec<(Range<u32>, bool)>>,
     /// Functions of the host that the program calls.
     pub(crate) kfuncs: HashMap<u32, Rc<Prototype>>,
 }
 
 impl<'a> Types<'a> {
     pub(crate) fn new(btf: Option<&'a Btf>) -> Self {
-        Self { btf, attached: Attached::default(), fields: HashMap::new(), kfuncs: HashMap::new() }
+        Self {
+            btf,
+            attached: Attached::default(),
+            fields: HashMap::new(),
+            writable: HashMap::new(),
+            kfuncs: HashMap::new(),
+        }
     }
 }
 

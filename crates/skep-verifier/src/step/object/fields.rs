@@ -18,9 +18,10 @@ use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
-use skep_abi::Context;
+use skep_abi::{AttachTo, Context, WRITABLE_MEMBERS};
 use skep_btf::{Found, What};
 use skep_isa::{Reg, Size, Width};
+use std::ops::Range;
 
 /// A field that keeps its object alive.
 struct Keeper {
@@ -152,6 +153,45 @@ impl Transfer<'_> {
         }
         self.field(ty, at, size, reg, pointer)?;
         Ok(Region::Memory)
+    }
+
+    /// Whether a store goes to a member of an object that the program may write.
+    pub(crate) fn stores_to_object(&mut self, pointer: &Value, offset: i16, size: Size) -> Checked<bool> {
+        let Kind::Object { ty, trust: Trust::Trusted | Trust::ReadSection, maybe_null: false } = pointer.kind
+        else {
+            return Ok(false);
+        };
+        let Ok(at) = u32::try_from(i64::from(pointer.offset) + i64::from(offset)) else { return Ok(false) };
+        if !pointer.is_fixed() {
+            return Ok(false);
+        }
+        if !self.types.writable.contains_key(&ty) {
+            let members = self.writable_members(ty)?;
+            self.types.writable.insert(ty, members);
+        }
+        let end = at.saturating_add(size.bytes());
+        let inside = |(bytes, anywhere): &(Range<u32>, bool)| {
+            end <= bytes.end && if *anywhere { bytes.start <= at } else { bytes.start == at }
+        };
+        Ok(self.types.writable[&ty].iter().any(inside))
+    }
+
+    /// The bytes of objects of that type that the program may write.
+    fn writable_members(&self, ty: u32) -> Checked<Vec<(Range<u32>, bool)>> {
+        let operations =
+            matches!(self.env.program_type().context, Context::Arguments { of: AttachTo::StructOps });
+        let Some((ops, _)) =
+            self.env.target().filter(|_| operations).and_then(|to| to.split_once(['.', '/']))
+        else {
+            return Ok(Vec::new());
+        };
+        let btf = self.btf("writing the host's objects")?;
+        let of = btf.resolve(ty).and_then(|ty| ty.name()).map_err(damaged)?;
+        let listed = WRITABLE_MEMBERS.iter().filter(|listed| listed.ops == ops && listed.of == of);
+        let found = listed.map(|listed| {
+            btf.member_bytes(ty, listed.member).map(|bytes| bytes.map(|bytes| (bytes, listed.anywhere)))
+        });
+        found.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(damaged)
     }
 
     fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Checked<()> {

@@ -109,6 +109,8 @@ pub enum SpecialKfunc {
 
 /// Every function that skep knows, sorted by name.
 pub static KFUNCS: &[Kfunc] = &[
+    kfunc("bpf_arena_alloc_pages", F::TRUSTED_ARGS.and(F::SLEEPABLE), ALL),
+    kfunc("bpf_arena_free_pages", F::TRUSTED_ARGS.and(F::SLEEPABLE), ALL),
     kfunc("bpf_cast_to_kern_ctx", F::NONE, ALL).special(S::CastToContext),
     kfunc("bpf_cgroup_acquire", GET_RCU, GENERIC),
     kfunc("bpf_cgroup_ancestor", GET_RCU, GENERIC),

@@ -101,6 +101,14 @@ pub enum Error {
         /// The section's name.
         section: String,
     },
+    /// Variables in an arena have no place.
+    #[error("section {section} holds variables in an arena, but {reason}")]
+    ArenaData {
+        /// The section's name.
+        section: String,
+        /// Why they have no place, and what to do.
+        reason: String,
+    },
     /// `.maps` cannot be understood without type information.
     #[error(
         "section .maps declares maps by their types, but the object has no {missing}; compile with `clang -g`"

@@ -3,12 +3,15 @@
 //! ```text
 //!   section .maps             types with attributes      --declared-->  one map for each variable
 //!   .data, .rodata, .bss      bytes and symbols          --data------>  one map for each section
+//!   .addr_space.1             bytes             --arena----->  the start of the declared arena
 //!   .kconfig                  types of configuration     --externs--->  one map for all values
 //! ```
 
+mod arena;
 mod data;
 mod declared;
 
+pub(crate) use arena::{arena_of, is_arena_data};
 pub(crate) use data::{is_data, of_section, set_variables};
 pub(crate) use declared::{SECTION, at, declared};
 

@@ -43,6 +43,8 @@ pub(crate) enum Role {
     Maps,
     /// The value of the map of this index.
     Data(u32),
+    /// Variables at the start of the arena of this index.
+    Arena(u32),
     /// Code, or nothing that is loaded.
     Other,
 }
@@ -71,7 +73,9 @@ impl Parsed {
             if legacy && section.content == Content::Data && section.size > 0 {
                 return Err(Error::LegacyMaps { section: section.name.to_string() });
             }
-            if maps::is_data(section) {
+            if maps::is_arena_data(section) {
+                roles[index] = Role::Arena(maps::arena_of(section, &object_maps)?);
+            } else if maps::is_data(section) {
                 // Fits: there are fewer sections than bytes in the file, and a section number has 32 bits.
                 roles[index] = Role::Data(object_maps.len() as u32);
                 object_maps.push(maps::of_section(&elf, index)?);

@@ -190,6 +190,7 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
         call: _,
         probe,
         foreign,
+        arena,
         throws,
     } = parts.facts[slot as usize];
     if throws && !matches!(parts.insns[slot as usize], Insn::Call { target: CallTarget::Kfunc { .. } }) {
@@ -197,6 +198,9 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
     }
     if foreign.is_some() {
         return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
+    }
+    if arena {
+        return Err(Error::Unsupported { slot, what: "an access to an arena" });
     }
     if probe && !matches!(parts.insns[slot as usize], Insn::Load { .. }) {
         return Err(Error::Unsupported { slot, what: "an access that may fault but is not a plain load" });
@@ -268,6 +272,7 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         {
             return unsupported("a call of a kernel function");
         }
+        Insn::AddrSpaceCast { .. } => return unsupported("a cast of an arena's address"),
         Insn::CallReg { .. } => return unsupported("a call through a register"),
         Insn::LoadPacket { .. } if !parts.program_type.is_socket_buffer() => {
             return unsupported("a legacy packet load without a socket buffer");

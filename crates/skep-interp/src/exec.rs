@@ -444,7 +444,10 @@ unsafe fn execute<W: Watch>(
                 regs[0] = unsafe { function(args[0], args[1], args[2], args[3], args[4], env) };
                 watch.kfunc_returned(number, args, regs[0]);
             }
-            Insn::LoadImm64 { .. } | Insn::LoadImm64Tail | Insn::CallReg { .. } => {
+            Insn::LoadImm64 { .. }
+            | Insn::LoadImm64Tail
+            | Insn::CallReg { .. }
+            | Insn::AddrSpaceCast { .. } => {
                 unreachable!("refused by Code::with")
             }
         }

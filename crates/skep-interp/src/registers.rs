@@ -57,7 +57,7 @@ pub(crate) fn reads(insn: &Insn) -> RegSet {
         Insn::Alu { op: AluOp::Mov, src, .. } => operand(src),
         Insn::Alu { dst, src, .. } | Insn::JumpIf { dst, src, .. } => operand(src).with(dst),
         Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => none.with(dst),
-        Insn::MovSx { src, .. } => none.with(src),
+        Insn::MovSx { src, .. } | Insn::AddrSpaceCast { src, .. } => none.with(src),
         Insn::Load { base, .. } | Insn::LoadAcquire { base, .. } => none.with(base),
         Insn::Store { base, src, .. } => operand(src).with(base),
         Insn::StoreRelease { base, src, .. } => none.with(base).with(src),
@@ -76,6 +76,7 @@ pub(crate) fn writes(insn: &Insn) -> RegSet {
         Insn::Alu { dst, .. }
         | Insn::Neg { dst, .. }
         | Insn::MovSx { dst, .. }
+        | Insn::AddrSpaceCast { dst, .. }
         | Insn::Endian { dst, .. }
         | Insn::LoadImm64 { dst, .. }
         | Insn::Load { dst, .. }

@@ -198,6 +198,9 @@ impl AtomicOp {
     }
 }
 
+/// The offset field of a 64-bit register move that makes it an `addr_space_cast` (Linux, after the RFC).
+pub(crate) const ADDR_SPACE_CAST: i16 = 1;
+
 /// What the offset field of a register move makes of it: 0 leaves it plain, these extend from that size.
 pub(crate) fn movsx_from(offset: i16, width: Width) -> Option<Size> {
     Size::ALL.into_iter().find(|size| movsx_offset(*size, width) == Some(offset))

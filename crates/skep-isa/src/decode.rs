@@ -241,11 +241,16 @@ impl Fields {
     }
 
     fn movsx(self, width: Width) -> Decoded {
+        if width == Width::W64 && self.slot.offset == codes::ADDR_SPACE_CAST {
+            let spaces = self.slot.imm.cast_unsigned();
+            let (to, from) = ((spaces >> 16) as u16, spaces as u16);
+            return Ok(Insn::AddrSpaceCast { dst: self.dst()?, src: self.src()?, to, from });
+        }
         self.zero([Field::Imm])?;
         let Some(from) = codes::movsx_from(self.slot.offset, width) else {
             let expected = match width {
                 Width::W32 => "0, 8 or 16",
-                Width::W64 => "0, 8, 16 or 32",
+                Width::W64 => "0, 1 (addr_space_cast), 8, 16 or 32",
             };
             return Err(self.unknown_variant(Field::Offset, expected));
         };

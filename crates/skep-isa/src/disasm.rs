@@ -196,6 +196,9 @@ impl fmt::Display for Line<'_> {
             Insn::MovSx { width, from, dst, src } => {
                 write!(f, "{} = (s{}){}", r(width, dst), from.bits(), r(width, src))
             }
+            Insn::AddrSpaceCast { dst, src, to, from } => {
+                write!(f, "{dst} = addr_space_cast({src}, {to:#x}, {from:#x})")
+            }
             Insn::Endian { order, size, dst } => {
                 let name = match order {
                     ByteOrder::ToLittle => "le",

@@ -115,6 +115,16 @@ fn single(insn: &Insn, index: usize) -> Result<Slot, EncodeError> {
             let opcode = code | codes::alu_class(width);
             with_operand(Slot { opcode, dst: dst.number(), offset, ..Slot::default() }, Operand::Reg(src))
         }
+        Insn::AddrSpaceCast { dst, src, to, from } => {
+            let (code, _) = AluOp::Mov.code();
+            Slot {
+                opcode: code | codes::ALU64 | codes::X,
+                dst: dst.number(),
+                src: src.number(),
+                offset: codes::ADDR_SPACE_CAST,
+                imm: (u32::from(to) << 16 | u32::from(from)).cast_signed(),
+            }
+        }
         Insn::Endian { order, size, dst } => {
             if size == Size::B1 {
                 return unavailable("a byte-order conversion", size);

@@ -336,6 +336,18 @@ pub enum Insn {
         /// Source.
         src: Reg,
     },
+    /// Linux's `addr_space_cast`: the pointer `src` of address space `from` as a pointer of address space `to`. Space 0 is
+    /// what loads and stores use; in space 1 the addresses of an arena are those that the host's own code sees.
+    AddrSpaceCast {
+        /// Destination.
+        dst: Reg,
+        /// Source.
+        src: Reg,
+        /// The address space of the result.
+        to: u16,
+        /// The address space of the source.
+        from: u16,
+    },
     /// Byte-order conversion of the lower 16, 32 or 64 bits; the upper bits are cleared.
     Endian {
         /// Which.

@@ -119,7 +119,7 @@ impl Insn {
         match *self {
             Self::Alu { dst, src, .. } | Self::JumpIf { dst, src, .. } => RegSet::from(src).with(dst),
             Self::Neg { dst, .. } | Self::Endian { dst, .. } => dst.into(),
-            Self::MovSx { src, .. } => src.into(),
+            Self::MovSx { src, .. } | Self::AddrSpaceCast { src, .. } => src.into(),
             Self::Load { base, .. } | Self::LoadAcquire { base, .. } => base.into(),
             Self::Store { base, src, .. } => RegSet::from(src).with(base),
             Self::StoreRelease { base, src, .. } => RegSet::from(src).with(base),
@@ -153,6 +153,7 @@ impl Insn {
             Self::Alu { dst, .. }
             | Self::Neg { dst, .. }
             | Self::MovSx { dst, .. }
+            | Self::AddrSpaceCast { dst, .. }
             | Self::Endian { dst, .. }
             | Self::LoadImm64 { dst, .. }
             | Self::Load { dst, .. }

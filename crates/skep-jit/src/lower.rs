@@ -198,6 +198,9 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::Alu { width, op, dst, src } => self.alu(slot, op, width, dst, src),
             Insn::Neg { width, dst } => self.emit.neg(width, dst),
             Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
+            Insn::AddrSpaceCast { .. } => {
+                return Err(Error::Unsupported { slot, what: "a cast of an arena's address" });
+            }
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
             Insn::LoadImm64 { dst, value } => match self.parts.imm64(slot, value)? {
                 Loaded::Number(value) => self.emit.mov_imm(dst, value),

@@ -76,6 +76,7 @@ impl Slot {
             // Used by `Parts::tail_call` and `Parts::lookup`.
             call: _,
             foreign,
+            arena,
             throws,
         } = *fact;
         // `Plan::check` and `Lowering::throw` handle it.
@@ -87,6 +88,9 @@ impl Slot {
         }
         if foreign.is_some() {
             return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
+        }
+        if arena {
+            return Err(Error::Unsupported { slot, what: "an access to an arena" });
         }
         if probe && !matches!(insn, Insn::Load { .. }) {
             return Err(Error::Unsupported { slot, what: "an access that may fault and is no plain load" });

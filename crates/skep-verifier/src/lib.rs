@@ -74,6 +74,7 @@ use program::violation::Violation;
 use program::{Subject, line_at};
 use std::sync::Arc;
 use std::time::Instant;
+use step::arena::check_one_arena;
 use step::object;
 
 /// Proves a program safe.
@@ -173,7 +174,8 @@ fn walk(
     let config = &Config { helpers: &helpers, ..*config };
     let names = Names { maps: &program.maps, btf: config.btf, helpers: config.helpers };
     let mut stats = Stats::default();
-    let cfg = Cfg::of(program, config)
+    let cfg = check_one_arena(program)
+        .and_then(|()| Cfg::of(program, config))
         .map_err(|violation| refuse(program, &names, &violation, 0, (stats, start), Vec::new()))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
     let liveness = match cfg.joins() {

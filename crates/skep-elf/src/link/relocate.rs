@@ -139,7 +139,7 @@ impl Linker<'_> {
                 }
             }
             // C allows a pointer to just past the end of an object. The verifier checks accesses.
-            Role::Data(map) => match u32::try_from(address) {
+            Role::Data(map) | Role::Arena(map) => match u32::try_from(address) {
                 Ok(offset) if u64::from(offset) <= size => {
                     self.without_pointers(home)?;
                     write(LOAD_MAP_VALUE, map as i32, offset.cast_signed());

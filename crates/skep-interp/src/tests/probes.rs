@@ -111,5 +111,10 @@ fn unsupported_facts_are_refused() {
     );
     let skep_abi::Context::Struct(layout) = skep_abi::XDP.context else { panic!("a structure") };
     parts.facts[1] = Fact { reached: true, foreign: Some(&layout.fields[0]), ..Fact::default() };
-    assert!(refused(parts).contains("instruction 1 is an access to a field that the context lacks"));
+    assert!(refused(parts.clone()).contains("instruction 1 is an access to a field that the context lacks"));
+    parts.facts[1] = Fact { reached: true, arena: true, ..Fact::default() };
+    assert!(refused(parts.clone()).contains("instruction 1 is an access to an arena"));
+    parts.insns[1] = Insn::AddrSpaceCast { dst: R::R0, src: R::R1, to: 0, from: 1 };
+    parts.facts[1] = Fact { reached: true, ..Fact::default() };
+    assert!(refused(parts).contains("instruction 1 is a cast of an arena's address"));
 }

@@ -168,6 +168,11 @@ impl<'a> Line<'a> {
         Ok(self.number(what, i32::MIN.into(), i32::MAX as u64, "")? as i32)
     }
 
+    /// The number of an address space.
+    pub(super) fn address_space(&mut self) -> Result<u16, AssembleError> {
+        Ok(self.number("an address space", 0, u16::MAX.into(), "")? as u16)
+    }
+
     /// A number of that range, with a `-` before it or not. `max` is at most `u32::MAX`.
     pub(super) fn number(
         &mut self,

@@ -340,6 +340,17 @@ impl<'a> Line<'a> {
             self.expect(")")?;
             return Ok(Insn::LoadAcquire { size, dst, base, offset });
         }
+        if name.text == "addr_space_cast" {
+            wide_only(width, name)?;
+            self.expect("(")?;
+            let src = self.register(Width::W64)?;
+            self.expect(",")?;
+            let to = self.address_space()?;
+            self.expect(",")?;
+            let from = self.address_space()?;
+            self.expect(")")?;
+            return Ok(Insn::AddrSpaceCast { dst, src, to, from });
+        }
         let size_of_width = if width == Width::W64 { Size::B8 } else { Size::B4 };
         let exchange = |names: [(&str, Size); 2]| names.contains(&(name.text, size_of_width));
         if exchange(XCHG) {

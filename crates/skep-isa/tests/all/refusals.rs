@@ -79,8 +79,8 @@ fn the_decoder_names_slot_field_and_value() {
             "slot 1: the offset field of opcode 0x3f is 0x2, but it must be 0 (unsigned) or 1 (signed)",
         ),
         (
-            slot(0xbf, 1, 2, 1, 0),
-            "slot 1: the offset field of opcode 0xbf is 0x1, but it must be 0, 8, 16 or 32",
+            slot(0xbf, 1, 2, 2, 0),
+            "slot 1: the offset field of opcode 0xbf is 0x2, but it must be 0, 1 (addr_space_cast), 8, 16 or 32",
         ),
         (
             slot(0xbc, 1, 2, 32, 0),

@@ -146,6 +146,7 @@ const WORDS: &[&str] = &[
     ":",
     "#",
     "#1",
+    "addr_space_cast",
     "u8",
     "u32",
     "u64",

@@ -296,6 +296,8 @@ impl<'a> View<'a> {
             Kind::InnerMap { .. } | Kind::Struct { .. } | Kind::Object { .. } => {
                 real != 0 || value.is_maybe_null()
             }
+            // Any number means some byte of it.
+            Kind::Arena => true,
             // Only helpers know its contents.
             Kind::Opaque { .. } => true,
         }

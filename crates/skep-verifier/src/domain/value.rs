@@ -58,6 +58,9 @@ pub(crate) enum Kind {
     Struct { of: StructKind, maybe_null: bool },
     /// An object of the host, by the number of its type in the host's BTF.
     Object { ty: u32, trust: Trust, maybe_null: bool },
+    /// A byte of the program's arena, as its loads and stores name it. Which one is never known, so all such values are
+    /// equal. The bits say nothing about the host: except as an address, it is an unknown number.
+    Arena,
     /// An 8-byte part of an object in the stack that only calls may touch. Its `offset` says which part, its `id` which
     /// object.
     Opaque { of: Opaque },
@@ -220,6 +223,11 @@ impl Value {
         if self.is_scalar() { self.num.as_constant() } else { None }
     }
 
+    /// What it is to everything but accesses to memory: an address in an arena is an unknown number.
+    pub(crate) const fn outside_of_arena(&self) -> Self {
+        if matches!(self.kind, Kind::Arena) { Self::UNKNOWN } else { *self }
+    }
+
     pub(crate) const fn is_packet(&self) -> bool {
         matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
     }
@@ -323,6 +331,7 @@ impl fmt::Display for Value {
                 };
                 write!(f, "{trust}ptr{}_#{ty}(", if maybe_null { "_or_null" } else { "" })?;
             }
+            Kind::Arena => return f.write_str("arena"),
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),
         }

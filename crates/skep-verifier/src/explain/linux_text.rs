@@ -36,6 +36,9 @@ impl Names<'_> {
             Insn::MovSx { width, from, dst, src } => {
                 format!("{} = (s{}){}", reg(width, dst), from.bits(), reg(width, src))
             }
+            Insn::AddrSpaceCast { dst, src, to, from } => {
+                format!("{dst} = addr_space_cast({src}, {to}, {from})")
+            }
             Insn::Endian { order, size, dst } => {
                 let name = match order {
                     ByteOrder::ToLittle => "le",
@@ -189,6 +192,7 @@ impl Names<'_> {
                 };
                 (format!("{trust}ptr{}", or_null(maybe_null)), format!("type={ty}"))
             }
+            Kind::Arena => return "arena".to_owned(),
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return format!("dynptr(id={})", value.id),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return format!("iter(id={})", value.id),
         };

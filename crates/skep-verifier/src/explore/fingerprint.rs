@@ -62,6 +62,7 @@ impl Fingerprint {
                 Kind::Struct { of, .. } => (15, of as u32),
                 Kind::Object { ty, .. } => (15, ty + 16),
                 Kind::Opaque { .. } => (15, u32::MAX),
+                Kind::Arena => (15, u32::MAX - 1),
                 // Bits that arithmetic made subsume all other stale addresses.
                 Kind::Stale { .. } => {
                     tags |= 15 << (4 * at);

@@ -115,7 +115,10 @@ impl Rule {
             | Insn::Jump { .. }
             | Insn::MayGoto { .. }
             | Insn::CallReg { .. } => rule,
-            Insn::LoadImm64 { dst, .. } => Self { overwritten: bit(dst), ..rule },
+            // Whatever number it is made of, the result is any number or any address of the arena.
+            Insn::LoadImm64 { dst, .. } | Insn::AddrSpaceCast { dst, .. } => {
+                Self { overwritten: bit(dst), ..rule }
+            }
             Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
                 Self { results: bit(dst), overwritten: bit(dst), always: bit(base), ..rule }
             }

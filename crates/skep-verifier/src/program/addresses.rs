@@ -191,7 +191,10 @@ impl<'a> Addresses<'a> {
                     _ => Abs::Other,
                 };
             }
-            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } | Insn::MovSx { dst, .. } => {
+            Insn::Neg { dst, .. }
+            | Insn::Endian { dst, .. }
+            | Insn::MovSx { dst, .. }
+            | Insn::AddrSpaceCast { dst, .. } => {
                 known[dst.index()] = Abs::Other;
             }
             Insn::LoadImm64 { dst, value } => {

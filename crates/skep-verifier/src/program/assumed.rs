@@ -146,6 +146,17 @@ impl Maps {
         if number & INNER == 0 { Some(outer) } else { outer.inner() }
     }
 
+    /// Whether it is an arena. That another map is none is not read: whatever depends on it reads its kind.
+    pub(crate) fn is_arena(&self, number: u32) -> bool {
+        let is_arena = self.defs.get(number as usize).is_some_and(|def| def.kind == MapKind::Arena);
+        is_arena && self.get(number).is_some_and(|map| map.kind() == MapKind::Arena)
+    }
+
+    /// Whether the program names an arena.
+    pub(crate) fn has_arena(&self) -> bool {
+        self.named.iter().any(|named| self.is_arena(named.map))
+    }
+
     /// The definitions, and what was read of them.
     pub(crate) fn into_read(self) -> (Arc<[MapDef]>, Box<[Read]>) {
         let read = |named: &Named| Read { map: named.map, own: named.own.get(), inner: named.inner.get() };

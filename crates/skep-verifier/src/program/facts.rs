@@ -71,6 +71,8 @@ pub(crate) enum Place {
     Memory,
     /// An object of the host at an address that may be invalid.
     Probe,
+    /// The program's arena, in which addresses are counted from its start.
+    Arena,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
     /// A field of the context that skep's own contexts lack: no access could be put in its place.
@@ -226,8 +228,16 @@ impl Record {
             }
             *before = place;
         } else if *before != place {
-            let text = "the same instruction accesses different context fields, or the context on one path and \
-                        other memory on another, so that it cannot be rewritten";
+            let text = match (*before, place) {
+                (Place::Arena, _) | (_, Place::Arena) => {
+                    "the same instruction accesses an arena on one path and other memory on another, which takes \
+                     different code"
+                }
+                _ => {
+                    "the same instruction accesses different context fields, or the context on one path and \
+                     other memory on another, so that it cannot be rewritten"
+                }
+            };
             return Err(Violation::new(Code::Context, text).suggest(
                 "read the field before the paths meet, or keep the compiler from merging the accesses",
             ));
@@ -308,6 +318,7 @@ impl Record {
             match self.places.get(slot) {
                 Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
                 Some(Place::Probe) => facts[slot].probe = true,
+                Some(Place::Arena) => facts[slot].arena = true,
                 Some(&Place::Foreign { field }) => facts[slot].foreign = Some(field),
                 _ => {}
             }

@@ -96,7 +96,7 @@ fn global(program: &Subject, config: &Config<'_>, function: &Function) -> Option
 }
 
 /// Parameter tags that are not supported.
-const OTHERS: [ParamTags; 2] = [ParamTags::UNTRUSTED, ParamTags::ARENA];
+const OTHERS: [ParamTags; 1] = [ParamTags::UNTRUSTED];
 
 fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
     if tags.contains(ParamTags::TRUSTED) && !tags.contains(ParamTags::CTX) {
@@ -106,6 +106,10 @@ fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: Pa
     }
     if OTHERS.iter().any(|other| tags.contains(*other)) {
         return None;
+    }
+    if tags.contains(ParamTags::ARENA) {
+        // An address in space 1, or one in space 0, which is a number too.
+        return Some(Param::Number);
     }
     if tags.contains(ParamTags::CTX) {
         return Some(Param::Context);

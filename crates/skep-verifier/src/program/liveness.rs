@@ -156,6 +156,10 @@ impl Liveness {
                 live.kill(dst);
                 live.read(src, precise);
             }
+            Insn::AddrSpaceCast { dst, src, .. } => {
+                live.kill(dst);
+                live.read(src, false);
+            }
             Insn::LoadImm64 { dst, .. } => live.kill(dst),
             Insn::LoadImm64Tail | Insn::Jump { .. } | Insn::MayGoto { .. } => {}
             Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {

@@ -281,6 +281,8 @@ fn result(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Returned, Error> {
     let to = btf.ty(pointer.to)?;
     Ok(match to.kind {
         Kind::Struct | Kind::Union => Returned::Object(to.id),
+        // An address of nothing that is known, such as one in an arena, is a number.
+        Kind::Void => Returned::Number,
         Kind::Int if known.flags.has(KfuncFlags::RET_MEMORY) => Returned::Memory(btf.size(to.id)?),
         _ => Returned::Unknown(btf.type_name(ty)?),
     })

@@ -73,6 +73,10 @@ impl Transfer<'_> {
                 self.record.memory(self.slot)?;
                 self.load_kptr(state, field.kind)
             }
+            Region::Arena => {
+                self.access_arena()?;
+                Value::scalar(Scalar::of_size(size))
+            }
             Region::Memory => {
                 self.record.memory(self.slot)?;
                 match pointer.kind {
@@ -151,6 +155,7 @@ impl Transfer<'_> {
                 self.check_kptr_store(self.map(map)?, &field, &value)?;
                 self.record.memory(self.slot)?;
             }
+            Region::Arena => self.access_arena()?,
             Region::Memory => self.record.memory(self.slot)?,
         }
         Ok(())
@@ -178,8 +183,11 @@ impl Transfer<'_> {
 
     pub(crate) fn atomic(&mut self, state: &mut State, insn: &Insn) -> Checked<()> {
         let Insn::Atomic { op, size, base, offset, src } = *insn else { return Ok(()) };
-        let operand = self.read(state, src)?;
-        let expected = if op == AtomicOp::CmpXchg { self.read(state, Reg::R0)? } else { Value::constant(0) };
+        let operand = self.read(state, src)?.outside_of_arena();
+        let expected = match op {
+            AtomicOp::CmpXchg => self.read(state, Reg::R0)?.outside_of_arena(),
+            _ => Value::constant(0),
+        };
         if (!operand.is_scalar() || !expected.is_scalar()) && !self.may_leak() {
             let found = if operand.is_scalar() { &expected } else { &operand };
             let text = format!("expected numbers as operands of an atomic access, found {found}");
@@ -191,7 +199,10 @@ impl Transfer<'_> {
             true => Region::Memory,
             false => self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?,
         };
-        self.record.memory(self.slot)?;
+        match region {
+            Region::Arena => self.access_arena()?,
+            _ => self.record.memory(self.slot)?,
+        }
         if let Region::Stack { frame, first, last } = region {
             self.overwrite(state, frame, first, last + size.bytes())?;
             if !self.load_stack(state, frame, first, last, size)?.is_scalar() {
@@ -346,6 +357,11 @@ impl Transfer<'_> {
 
     /// Checks that storing this pointer neither leaks it nor lets it outlive its object.
     fn check_spill(&self, value: &mut Value, size: Size, region: &Region) -> Checked<()> {
+        let whole = matches!(region, Region::Stack { first, last, .. } if first == last) && size == Size::B8;
+        if value.kind == Kind::Arena && !whole {
+            *value = Value::UNKNOWN;
+            return Ok(());
+        }
         let &Region::Stack { frame, first, last } = region else {
             if let Region::Kptr { .. } = region {
                 return Ok(()); // has its own rule
@@ -407,6 +423,9 @@ impl Transfer<'_> {
     /// The address must be a multiple of `size`. Objects start at multiples of 8, packets (as in Linux, after
     /// an Ethernet header that is 14 bytes long) two bytes after one of 4.
     fn check_alignment(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Checked<()> {
+        if pointer.kind == Kind::Arena {
+            return Ok(()); // which byte it means is never known
+        }
         let size = size.bytes();
         let start = if pointer.is_packet() { 2 } else { 0 };
         let fixed = i64::from(pointer.offset) + i64::from(offset) + start;

@@ -86,7 +86,7 @@ impl Transfer<'_> {
         op: &str,
         make: impl Fn(&Scalar) -> Scalar,
     ) -> Checked<()> {
-        let value = self.look(state, src)?;
+        let value = &self.look(state, src)?.outside_of_arena();
         let result = if value.is_scalar() {
             Value::scalar(make(&value.num))
         } else if self.may_leak() {
@@ -102,6 +102,9 @@ impl Transfer<'_> {
     fn copied(&mut self, state: &mut State, width: Width, dst: Reg, src: Reg) -> Checked<Value> {
         let value = *self.look(state, src)?;
         if !value.is_scalar() {
+            if width == Width::W32 && value.kind == Kind::Arena {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
             if width == Width::W32 && value.is_of_packet() {
                 // Clang subtracts `data` from `data_end` in 32 bits where only those are used.
                 return Ok(Value::pointer(Kind::PacketHalf, 0));
@@ -203,6 +206,10 @@ impl Transfer<'_> {
         a: &Value,
         b: &Value,
     ) -> Checked<Value> {
+        if let Some(result) = self.arena_arithmetic(op, dst, src, a, b)? {
+            return Ok(result);
+        }
+        let b = &b.outside_of_arena();
         // The distance between two places in a packet; in 32 bits, its lower half.
         match width {
             Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
@@ -311,7 +318,7 @@ impl Transfer<'_> {
     }
 
     #[cold]
-    fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Violation> {
+    pub(crate) fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Violation> {
         if value.is_stale() {
             return self.unreadable(reg, value);
         }

@@ -52,7 +52,10 @@ impl<'a> Transfer<'a> {
                 continue;
             }
             let reg = ARGS[at];
-            let value = self.read(state, reg)?;
+            let mut value = self.read(state, reg)?;
+            if matches!(arg, ArgKind::Anything | ArgKind::Scalar) {
+                value = value.outside_of_arena();
+            }
             self.argument(state, proto, at, &value, &mut known)?;
         }
         self.print_registers(state, proto);

@@ -56,7 +56,7 @@ impl Transfer<'_> {
 
     /// The number in `r0` at an end.
     pub(crate) fn final_result(&self, state: &State, what: &str) -> Checked<Value> {
-        let result = self.value_at_end(state, what)?;
+        let result = self.value_at_end(state, what)?.outside_of_arena();
         if !result.is_scalar() {
             let text = format!("expected a number as the result in r0, found {result}");
             return Err(Violation::new(Code::PointerLeak, text));

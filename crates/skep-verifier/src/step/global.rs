@@ -61,7 +61,7 @@ impl Transfer<'_> {
         for (reg, param) in ARGS.into_iter().zip(&global.params) {
             let mut value = self.read(state, reg)?;
             match *param {
-                Param::Number if value.is_scalar() => {}
+                Param::Number if value.outside_of_arena().is_scalar() => {}
                 Param::Number => return Err(expected(&proto, reg, "a number", &value)),
                 Param::Context if value == Value::pointer(Kind::Context, 0) => {}
                 Param::Context => return Err(expected(&proto, reg, "the context, unchanged", &value)),

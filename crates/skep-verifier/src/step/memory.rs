@@ -88,7 +88,7 @@ impl<'a> Transfer<'a> {
                 self.check_special(def, reg, value, (low, low + i64::from(most)), None)?;
                 return Ok(None);
             }
-            Region::Field { .. } | Region::Memory => return Ok(None),
+            Region::Field { .. } | Region::Arena | Region::Memory => return Ok(None),
         };
         let end = last + most;
         if access != Access::Write {

@@ -71,6 +71,10 @@ impl Transfer<'_> {
             let text = format!("{expected}, found a comparison of {dst}, which is {a},{other}");
             Err(Violation::new(Code::PointerLeak, text))
         };
+        let (a, b) = (&a.outside_of_arena(), &b.outside_of_arena());
+        if a.is_scalar() && b.is_scalar() {
+            return Ok(nothing);
+        }
         if a.is_stale() || b.is_stale() {
             let (reg, stale) = match src {
                 Operand::Reg(src) if !a.is_stale() => (src, b),

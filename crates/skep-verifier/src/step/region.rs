@@ -31,6 +31,8 @@ pub(crate) enum Region {
     Field { field: &'static ContextField, inside: u32 },
     /// A pointer to a host's object in a value of that map.
     Kptr { map: u32, field: SpecialField },
+    /// The program's arena.
+    Arena,
     /// Memory whose contents are not followed.
     Memory,
 }
@@ -94,6 +96,7 @@ impl Transfer<'_> {
                 let place = |at: i64| (at + stack) as u32;
                 Ok(Region::Stack { frame, first: place(span.low), last: place(span.high) })
             }
+            Kind::Arena => Ok(Region::Arena),
             Kind::Context => self.context_region(reg, pointer, span.low, size, intent),
             Kind::Packet | Kind::PacketMeta => {
                 if intent.writes() && !self.env.program_type().writes_packet {

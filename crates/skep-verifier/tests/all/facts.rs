@@ -1,7 +1,8 @@
 //! Facts of a proof that compilers use.
 
 use crate::common::{accepted, kind, maps, program};
-use skep_verifier::{CallFact, Config, verify};
+use skep_abi::{MapDef, MapKind};
+use skep_verifier::{CallFact, Config, Unverified, verify};
 
 /// A look-up in map 5, an array of 16 elements, with the key that `key` leaves in `r6`.
 fn lookup(key: &str) -> CallFact {
@@ -83,4 +84,42 @@ fn unread_upper_halves_need_no_extension() {
         of("r7 = 0\nr8 = r6\nr8 >>= 1\nw6 += 1\nr7 += 1\nif r7 < 3 goto -5\nr0 = 0\nexit"),
         [] as [usize; 0]
     );
+}
+
+/// A program of type tc that may use the arena at index 0.
+fn with_arena(text: &str) -> Unverified {
+    let mut unverified = program(kind("tc"), &format!("r9 = map[0] ll\n{text}"));
+    unverified.maps = [MapDef::new("ar", MapKind::Arena, 0, 0, 10)].into();
+    unverified
+}
+
+#[test]
+fn accesses_to_an_arena_are_facts() {
+    let text = "r1 = 64
+                r1 = addr_space_cast(r1, 0x0, 0x1)
+                r2 = *(u64 *)(r1 + 0)
+                *(u32 *)(r1 + 8) = r2
+                lock *(u64 *)(r1 + 16) += r2
+                *(u64 *)(r10 - 8) = r2
+                r0 = 0
+                exit";
+    let verified = verify(with_arena(text), &Config::default()).expect("it is safe");
+    let slots: Vec<_> =
+        (0..).zip(verified.facts()).filter(|(_, fact)| fact.arena).map(|(at, _)| at).collect();
+    assert_eq!(slots, [4, 5, 6]);
+}
+
+#[test]
+fn one_instruction_accesses_an_arena_or_other_memory() {
+    let text = "call 7
+                r1 = addr_space_cast(r0, 0x0, 0x1)
+                *(u64 *)(r10 - 8) = 0
+                if r0 == 0 goto +2
+                r1 = r10
+                r1 += -8
+                r2 = *(u64 *)(r1 + 0)
+                r0 = 0
+                exit";
+    let refusal = verify(with_arena(text), &Config::default()).expect_err("two kinds");
+    assert!(refusal.reason.contains("an arena on one path and other memory on another"), "{refusal}");
 }

@@ -5,6 +5,7 @@ use crate::support::btf::Attribute::{self, Member, Number, Type};
 use crate::support::btf::{Types, object_with_map};
 use crate::support::*;
 use skep_elf::Object;
+use skep_isa::{Imm64, Insn, Reg};
 
 #[test]
 fn old_map_declarations_are_refused_with_the_new_form() {
@@ -262,4 +263,51 @@ fn an_initial_value_that_is_not_a_map_is_refused() {
             .contains("has initial values beyond max_entries")
     );
     assert!(with(|file, maps| (8, file.variable("m", maps, 0, 32))).contains("section .maps, byte 8"));
+}
+
+/// An object with these maps of type arena, of one page, and a program that loads the address of byte 8 of so many bytes
+/// of variables.
+fn with_arenas(names: &[&str], variables: &[u8]) -> Vec<u8> {
+    let mut types = Types::new();
+    let map = types.map(&[Number("type", 33), Number("map_flags", 1 << 10), Number("max_entries", 1)]);
+    let places: Vec<_> = names.iter().zip(0..).map(|(name, at)| (*name, map, at * 24, 24)).collect();
+    types.data_section(".maps", &places);
+    let mut file = ObjectFile::new();
+    let code = file.program("f", &[&LOAD_R1[..], &[0; 8], &RETURN_0].concat());
+    if !names.is_empty() {
+        file.data(".maps", &vec![0; 24 * names.len()]);
+    }
+    file.info(".BTF", types.build());
+    let data = file.data(".addr_space.1", variables);
+    let symbol = file.variable("v", data, 8, 8);
+    file.relocate(code, 0, R_BPF_64_64, symbol);
+    file.build()
+}
+
+#[test]
+fn variables_in_an_arena_are_at_its_start() {
+    let object = Object::parse(&with_arenas(&["heap"], &[1; 4096])).unwrap();
+    let source = object.program("f").unwrap().source(None).unwrap();
+    let place = Imm64::MapValue { map: 0, offset: 8 };
+    assert_eq!(source.insns[0], Insn::LoadImm64 { dst: Reg::R1, value: place });
+    assert_eq!(object.maps().len(), 1, "the section is no map of its own");
+}
+
+#[test]
+fn variables_in_an_arena_need_one_with_room() {
+    let start = "section .addr_space.1 holds variables in an arena, but ";
+    assert_eq!(
+        refused(&with_arenas(&[], &[0; 16])),
+        format!("{start}the object declares no map of type BPF_MAP_TYPE_ARENA; declare one")
+    );
+    assert_eq!(
+        refused(&with_arenas(&["a", "b"], &[0; 16])),
+        format!("{start}the object has the arenas a and b; declare only one")
+    );
+    assert_eq!(
+        refused(&with_arenas(&["heap"], &[0; 4097])),
+        format!(
+            "{start}its 4097 bytes exceed the 4096 of the arena heap; raise max_entries, its number of pages"
+        )
+    );
 }

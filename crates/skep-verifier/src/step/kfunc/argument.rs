@@ -94,7 +94,7 @@ impl Transfer<'_> {
     /// Checks an argument that must be a number.
     pub(super) fn check_number(&self, state: &State, prototype: &Prototype, at: usize) -> Checked<Value> {
         let reg = ARGS[at.min(ARGS.len() - 1)];
-        let value = self.read(state, reg)?;
+        let value = self.read(state, reg)?.outside_of_arena();
         let constant =
             matches!(prototype.params.get(at), Some(Param { what: What::Number { constant: true }, .. }));
         if !value.is_scalar() || (constant && value.as_constant().is_none()) {

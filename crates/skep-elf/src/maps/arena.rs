@@ -1,0 +1,46 @@
+//! Global variables in an arena: the section `.addr_space.1`, which is named after the address space that such variables
+//! are declared in.
+//!
+//! They lie at the start of the object's arena. A program loads their addresses as the host's code sees them.
+
+use skep_abi::MapKind;
+
+use crate::elf::{Content, Section};
+use crate::error::Error;
+
+use super::ObjectMap;
+
+/// The section of variables in an arena.
+const SECTION: &str = ".addr_space.1";
+
+/// Bytes in each of the `max_entries` of an arena, its pages.
+const PAGE: u64 = 4096;
+
+/// Whether a section holds variables in an arena.
+pub(crate) fn is_arena_data(section: &Section) -> bool {
+    matches!(section.content, Content::Data | Content::Zeroed)
+        && section.size > 0
+        && &*section.name == SECTION
+}
+
+/// The arena that the variables of a section lie in: the only one among the maps declared.
+pub(crate) fn arena_of(section: &Section, maps: &[ObjectMap]) -> Result<u32, Error> {
+    let refused = |reason| Error::ArenaData { section: section.name.to_string(), reason };
+    let mut arenas = maps.iter().enumerate().filter(|(_, map)| map.def.kind == MapKind::Arena);
+    let (Some((index, arena)), others) = (arenas.next(), arenas.next()) else {
+        return Err(refused("the object declares no map of type BPF_MAP_TYPE_ARENA; declare one".into()));
+    };
+    if let Some((_, other)) = others {
+        let names = format!("{} and {}", arena.def.name, other.def.name);
+        return Err(refused(format!("the object has the arenas {names}; declare only one")));
+    }
+    let most = u64::from(arena.def.max_entries) * PAGE;
+    if section.size > most {
+        let (name, size) = (&arena.def.name, section.size);
+        return Err(refused(format!(
+            "its {size} bytes exceed the {most} of the arena {name}; raise max_entries, its number of pages"
+        )));
+    }
+    // Fits: there are fewer maps than bytes in the file's `.maps`, whose size has 32 bits.
+    Ok(index as u32)
+}

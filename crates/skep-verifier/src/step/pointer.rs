@@ -277,8 +277,9 @@ fn found_range(pointer: &Value, cond: Cond) -> Lesson {
         _ => return Lesson::Nothing,
     };
     // Only if the sum cannot wrap around and is not before the start.
-    let range = i64::from(pointer.offset) + more;
-    let furthest = i64::try_from(pointer.num.umax).ok().and_then(|variable| variable.checked_add(range));
+    let offset = i64::from(pointer.offset);
+    let range = offset + more;
+    let furthest = i64::try_from(pointer.num.umax).ok().and_then(|variable| variable.checked_add(offset));
     if range <= 0 || furthest.is_none_or(|furthest| furthest as u64 > MAX_PACKET_OFFSET) {
         return Lesson::Nothing;
     }

@@ -34,11 +34,14 @@ pub struct Described {
 pub fn describe(entry: &Entry, program: &Program) -> Option<Described> {
     let callback = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
     let callbacks = program.insns.iter().any(callback);
-    let of_functions = callbacks || !entry.functions.is_empty() || !entry.tags.is_empty();
+    // Linux takes types of a program's own only with those of its functions.
+    let own = !entry.structs.is_empty();
+    let of_functions = callbacks || own || !entry.functions.is_empty() || !entry.tags.is_empty();
     if !of_functions && !entry.maps.iter().any(needs_types) {
         return None;
     }
     let mut types = Types::default();
+    types.own(entry);
     let maps = entry.maps.iter().map(|map| if needs_types(map) { types.map(map) } else { (0, 0) }).collect();
     let mut described = Vec::new();
     if of_functions {
@@ -47,6 +50,13 @@ pub fn describe(entry: &Entry, program: &Program) -> Option<Described> {
         }
     }
     Some(Described { bytes: types.bytes(), maps, functions: described })
+}
+
+/// The structures of the program's own, with their numbers.
+pub(crate) fn own_types(entry: &Entry) -> HashMap<String, u32> {
+    let mut types = Types::default();
+    types.own(entry);
+    types.own
 }
 
 /// Kinds of maps that Linux creates only with types.
@@ -62,6 +72,8 @@ struct Types {
     strings: Vec<u8>,
     count: u32,
     known: HashMap<Vec<u8>, u32>,
+    /// The structures of the program's own.
+    own: HashMap<String, u32>,
 }
 
 impl Types {
@@ -131,6 +143,20 @@ impl Types {
 
     fn map(&mut self, map: &MapLine) -> (u32, u32) {
         let key = if map.def.key_size == 4 { self.int() } else { self.filler(map.def.key_size) };
+        let name = format!("value_of_{}", map.def.name);
+        (key, self.with_fields(&name, map.def.value_size, &map.fields))
+    }
+
+    /// The structures of the program's own.
+    fn own(&mut self, entry: &Entry) {
+        for own in &entry.structs {
+            let id = self.with_fields(&own.name, own.bytes, &own.fields);
+            self.own.insert(own.name.clone(), id);
+        }
+    }
+
+    /// A structure with these special fields, and numbers between them.
+    fn with_fields(&mut self, name: &str, bytes: u32, fields: &[Field]) -> u32 {
         let mut members = Vec::new();
         let mut end = 0;
         let pad = |types: &mut Self, from: u32, to: u32, members: &mut Vec<_>| {
@@ -138,13 +164,21 @@ impl Types {
                 members.push((format!("pad{from}"), types.filler(to - from), from));
             }
         };
-        for field in &map.fields {
+        let mut tags = Vec::new();
+        for field in fields {
             pad(self, end, field.offset, &mut members);
+            if let (true, Some(of)) = (matches!(field.what.as_str(), "list" | "tree"), &field.of) {
+                tags.push((members.len() as u32, format!("contains:{of}")));
+            }
             members.push((format!("{}{}", field.what, field.offset), self.field(field), field.offset));
             end = field.offset + field.size();
         }
-        pad(self, end, map.def.value_size, &mut members);
-        (key, self.structure(&format!("value_of_{}", map.def.name), map.def.value_size, &members))
+        pad(self, end, bytes, &mut members);
+        let id = self.structure(name, bytes, &members);
+        for (member, tag) in tags {
+            self.add(DECL_TAG, &tag, 0, id, &[member]);
+        }
+        id
     }
 
     fn field(&mut self, field: &Field) -> u32 {
@@ -156,9 +190,20 @@ impl Types {
             ("lock", _) => opaque(self, "bpf_spin_lock", 4),
             ("timer", _) => opaque(self, "bpf_timer", 16),
             ("wq", _) => opaque(self, "bpf_wq", 16),
-            (_, of) => {
-                let target = self.foreign(of.as_deref().unwrap_or(""));
-                let tagged = self.add(TYPE_TAG, "kptr", 0, target, &[]);
+            ("refcount", _) => opaque(self, "bpf_refcount", 4),
+            ("lnode", _) => opaque(self, "bpf_list_node", 24),
+            ("rnode", _) => opaque(self, "bpf_rb_node", 32),
+            ("list", _) => opaque(self, "bpf_list_head", 16),
+            ("tree", _) => opaque(self, "bpf_rb_root", 16),
+            ("ptr", _) => {
+                let target = self.int();
+                self.add(PTR, "", 0, target, &[])
+            }
+            (what, of) => {
+                let of = of.as_deref().unwrap_or("");
+                let target = self.own.get(of).copied().unwrap_or_else(|| self.foreign(of));
+                let tag = if what == "pkptr" { "percpu_kptr" } else { "kptr" };
+                let tagged = self.add(TYPE_TAG, tag, 0, target, &[]);
                 self.add(PTR, "", 0, tagged, &[])
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{FunctionLine, MapLine};
+use crate::{FunctionLine, MapLine, StructLine};
 
 /// An error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct Entry {
     pub section: String,
     /// The maps that it may name.
     pub maps: Vec<MapLine>,
+    /// The structures of its own, for objects that it allocates.
+    pub structs: Vec<StructLine>,
     /// The prototypes of its functions, if given.
     pub functions: Vec<FunctionLine>,
     /// Declaration tags: the function and the tag.
@@ -164,6 +166,7 @@ impl Entry {
             line,
             section: String::new(),
             maps: Vec::new(),
+            structs: Vec::new(),
             functions: Vec::new(),
             tags: Vec::new(),
             license: "GPL".to_owned(),
@@ -184,6 +187,7 @@ impl Entry {
         match key {
             "type" => self.section = value.to_owned(),
             "map" => self.maps.push(MapLine::parse(value)?),
+            "struct" => self.structs.push(StructLine::parse(value)?),
             "func" => self.functions.push(FunctionLine::parse(value)?),
             "tag" => {
                 let (function, text) = value.split_once(' ').ok_or("expected `FUNCTION TEXT`")?;

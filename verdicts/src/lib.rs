@@ -21,6 +21,9 @@
 //!                                   flags (0x80, rdonly_prog, wronly_prog, no_prealloc, mmapable),
 //!                                   inner=m2, extra=N, data=HEX (the value at key 0, and the map is frozen),
 //!                                   lock@0, timer@16, wq@16, kptr@8=task_struct (fields of the value)
+//!                                   list@8=node:lnode0, tree@8=node:rnode0, pkptr@8=node
+//! struct: node 40 lnode@0         a structure of the program's own, before those that name it: name, size, fields as
+//!                                   of a map's value, and lnode, rnode, refcount, ptr; the member lnode@0 is `lnode0`
 //! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main needs none.
 //!                                   Types: int, u32, s64, ..., void, `u64 *`, `mem16 *` (a structure of 16 bytes),
 //!                                   `struct task_struct *`, `ctx`; before an argument: nonnull, nullable, trusted
@@ -35,6 +38,7 @@
 //! why: One sentence.              the reason, if skep and Linux differ
 //! insns:
 //!   r1 = map[m1] ll               skep-isa's assembler; maps by name in map[..] and map_value[..]+4, functions of
+//!   r1 = type[node]               the number of a structure of the program's own
 //!   call bpf_ktime_get_ns         the kernel in kfunc[..], its variables in var[..], helpers by name or number
 //!   exit
 //! ```
@@ -60,7 +64,7 @@ pub use entry::{Entry, Trouble, Verdict, entries};
 pub use file::with_verdicts;
 pub use function::{Argument, FunctionLine};
 pub use lifetimes::{lifetimes, sample};
-pub use map::{Field, MapLine};
+pub use map::{Field, MapLine, StructLine};
 pub use program::{Program, kernel_names};
 pub use request::request;
 pub use section::{Section, Target};

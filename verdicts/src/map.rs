@@ -9,11 +9,11 @@ use crate::entry::number;
 /// A special field of a map's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its kind: `lock`, `timer`, `wq` or `kptr`.
+    /// Its kind, a name of [`FIELDS`].
     pub what: String,
     /// Its offset in the value.
     pub offset: u32,
-    /// What a `kptr` points to.
+    /// What a pointer points to, or a list or tree holds: `TYPE`, or `TYPE:MEMBER`.
     pub of: Option<String>,
 }
 
@@ -40,8 +40,20 @@ const FLAGS: [(&str, MapFlags); 4] = [
     ("mmapable", MapFlags::MMAPABLE),
 ];
 
-/// Kinds of special fields, and their sizes.
-const FIELDS: [(&str, u32); 4] = [("lock", 4), ("timer", 16), ("wq", 16), ("kptr", 8)];
+/// Kinds of special fields, their sizes, and whether they are of a type.
+const FIELDS: [(&str, u32, bool); 11] = [
+    ("lock", 4, false),
+    ("timer", 16, false),
+    ("wq", 16, false),
+    ("refcount", 4, false),
+    ("lnode", 24, false),
+    ("rnode", 32, false),
+    ("kptr", 8, true),
+    ("pkptr", 8, true),
+    ("list", 16, true),
+    ("tree", 16, true),
+    ("ptr", 8, false),
+];
 
 impl MapLine {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -86,32 +98,48 @@ impl MapLine {
             }
             self.data = Some(data.to_owned());
         } else {
-            let (what, place) = word.split_once('@').ok_or_else(unknown)?;
-            let (offset, of) = match place.split_once('=') {
-                Some((offset, of)) => (offset, Some(of.to_owned())),
-                None => (place, None),
-            };
-            let offset = number(offset).ok_or_else(unknown)?;
-            let size = FIELDS.iter().find(|(name, _)| *name == what).ok_or_else(unknown)?.1;
-            if offset.checked_add(size).is_none_or(|end| end > self.def.value_size) {
-                return Err(format!("{what} is outside of the value"));
-            }
-            if (what == "kptr") != of.is_some() {
-                return Err("expected kptr@OFFSET=TYPE with a type, and other fields without one".to_owned());
-            }
-            self.fields.push(Field { what: what.to_owned(), offset, of });
+            self.fields.push(Field::parse(word, self.def.value_size)?.ok_or_else(unknown)?);
         }
         Ok(())
     }
 }
 
 impl Field {
+    /// `KIND@OFFSET` or `KIND@OFFSET=TYPE`, in something of that many bytes; `None` if it is something else.
+    pub(crate) fn parse(word: &str, bytes: u32) -> Result<Option<Self>, String> {
+        let Some((what, place)) = word.split_once('@') else { return Ok(None) };
+        let (offset, of) = match place.split_once('=') {
+            Some((offset, of)) => (offset, Some(of.to_owned())),
+            None => (place, None),
+        };
+        let known = FIELDS.iter().find(|(name, ..)| *name == what);
+        let Some((offset, &(_, size, typed))) = number(offset).zip(known) else { return Ok(None) };
+        if offset.checked_add(size).is_none_or(|end| end > bytes) {
+            return Err(format!("{what} is outside of the value"));
+        }
+        if typed != of.is_some() {
+            return Err(format!("expected a type after kptr, pkptr, list and tree alone, found {word}"));
+        }
+        Ok(Some(Self { what: what.to_owned(), offset, of }))
+    }
+
+    /// The type that it is of, without the member.
+    pub(crate) fn target(&self) -> Option<&str> {
+        self.of.as_deref().map(|of| of.split(':').next().unwrap_or(of))
+    }
+
     /// The definition for a verifier. The type of a `kptr` has no BTF id here.
     fn special(&self) -> SpecialField {
         let kind = match self.what.as_str() {
             "lock" => SpecialKind::SpinLock,
             "timer" => SpecialKind::Timer,
             "wq" => SpecialKind::Workqueue,
+            "refcount" => SpecialKind::Refcount,
+            "lnode" => SpecialKind::ListNode,
+            "rnode" => SpecialKind::RbNode,
+            "list" => SpecialKind::ListHead { holds: 0, node: 0 },
+            "tree" => SpecialKind::RbRoot { holds: 0, node: 0 },
+            "pkptr" => SpecialKind::KptrPercpu { to: 0 },
             _ => SpecialKind::Kptr { to: 0 },
         };
         SpecialField { kind, offset: self.offset, size: self.size() }
@@ -119,7 +147,30 @@ impl Field {
 
     /// Its size in bytes.
     pub(crate) fn size(&self) -> u32 {
-        FIELDS.iter().find(|(name, _)| *name == self.what).map_or(0, |(_, size)| *size)
+        FIELDS.iter().find(|(name, ..)| *name == self.what).map_or(0, |(_, size, _)| *size)
+    }
+}
+
+/// A structure of the program's own, for the objects that it allocates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StructLine {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// Its special fields, ascending; the rest of it is numbers. A field's member is called by its kind and offset.
+    pub fields: Vec<Field>,
+}
+
+impl StructLine {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let name = words.next().ok_or("the structure has no name")?.to_owned();
+        let bytes = words.next().and_then(number).ok_or("the structure has no size")?;
+        let field = |word| Field::parse(word, bytes)?.ok_or_else(|| format!("{word} is not a field"));
+        let mut fields = words.map(field).collect::<Result<Vec<_>, _>>()?;
+        fields.sort_by_key(|field| field.offset);
+        Ok(Self { name, bytes, fields })
     }
 }
 

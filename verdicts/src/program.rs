@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use skep_abi::{Function, LINUX};
 use skep_isa::{CallTarget, Imm64, Insn, assemble};
 
+use crate::btf::own_types;
 use crate::entry::{Entry, Trouble};
 use crate::function::Argument;
 use crate::section::{STRUCT, Section};
@@ -77,7 +78,10 @@ pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
             None => names.push(target.name),
         }
     }
-    names.extend(entry.maps.iter().flat_map(|map| &map.fields).filter_map(|field| field.of.clone()));
+    let fields = entry.maps.iter().flat_map(|map| &map.fields);
+    let fields = fields.chain(entry.structs.iter().flat_map(|own| &own.fields));
+    let own = |name: &str| entry.structs.iter().any(|own| own.name == name);
+    names.extend(fields.filter_map(|field| field.target()).filter(|name| !own(name)).map(str::to_owned));
     let arguments = entry.functions.iter().flat_map(|line| &line.arguments);
     names.extend(arguments.filter_map(|(argument, _)| match argument {
         Argument::Struct(name) => Some(name.clone()),
@@ -91,7 +95,11 @@ fn numbered(entry: &Entry, symbols: &mut Vec<String>) -> Result<String, Trouble>
     let mut text = String::new();
     for (index, line) in entry.text.lines().enumerate() {
         let trouble = |problem: String| Trouble::new(entry.text_line + index, problem);
-        let line = bracketed(line, |word, name| match word {
+        let mut line = line.to_owned();
+        for (name, id) in own_types(entry) {
+            line = line.replace(&format!("type[{name}]"), &id.to_string());
+        }
+        let line = bracketed(&line, |word, name| match word {
             "map" | "map_value" => match entry.maps.iter().position(|map| map.def.name == name) {
                 Some(map) => Ok(Some(format!("{name}#{map}"))),
                 None => Err(trouble(format!("the entry has no map {name}"))),

@@ -148,13 +148,15 @@ pub enum Callback {
     FindArea,
     /// `long f(dynptr, context)`, for each record of a user ring buffer: 0 continues, 1 stops.
     Drain,
+    /// `bool f(a, b)`, for nodes of a tree while its lock is held: whether `a` is less.
+    Less,
 }
 
 impl Callback {
     /// The smallest and the greatest result that it may return.
     pub const fn results(self) -> (i32, i32) {
         match self {
-            Self::Loop | Self::ForEach | Self::Drain | Self::FindArea => (0, 1),
+            Self::Loop | Self::ForEach | Self::Drain | Self::FindArea | Self::Less => (0, 1),
             Self::Timer => (0, 0),
         }
     }

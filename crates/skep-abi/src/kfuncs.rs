@@ -25,7 +25,7 @@ impl Kfunc {
 
 /// The flags of a function of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct KfuncFlags(u16);
+pub struct KfuncFlags(u32);
 
 impl KfuncFlags {
     /// No flag.
@@ -58,6 +58,14 @@ impl KfuncFlags {
     pub const SLOW: Self = Self(1 << 12);
     /// Its result points to a number that may be read.
     pub const RET_MEMORY: Self = Self(1 << 13);
+    /// It may be called while a lock is held.
+    pub const IN_LOCK: Self = Self(1 << 14);
+    /// It gives its node to its list or tree.
+    pub const INSERTS: Self = Self(1 << 15);
+    /// Its object is one per CPU.
+    pub const PER_CPU: Self = Self(1 << 16);
+    /// It calls a function of the program before it returns: [`crate::Callback::Less`].
+    pub const CALLS_BACK: Self = Self(1 << 17);
 
     /// Whether all flags of `other` are set.
     pub const fn has(self, other: Self) -> bool {
@@ -97,8 +105,14 @@ pub enum SpecialKfunc {
     DynptrSliceWritable,
     /// Makes a second dynptr over the same memory.
     DynptrClone,
-    /// Needs the types of the program's own BTF: objects that programs allocate, and lists and trees of them.
-    OwnTypes,
+    /// Allocates an object of a type of the program's own BTF.
+    Allocate,
+    /// Frees such an object.
+    Drop,
+    /// Counts one more owner of such an object.
+    Share,
+    /// Works on a list or tree of such objects.
+    Collection,
     /// Works on a `struct bpf_wq` in a map's value.
     Workqueue,
     /// Ends the program.
@@ -192,33 +206,33 @@ pub static KFUNCS: &[Kfunc] = &[
     kfunc("bpf_iter_task_vma_new", F::ITER_NEW.and(F::RCU), ALL),
     kfunc("bpf_iter_task_vma_next", NEXT, ALL),
     kfunc("bpf_key_put", F::RELEASE, KEYS),
-    kfunc("bpf_list_back", F::RET_NULL, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_list_front", F::RET_NULL, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_list_pop_back", GET, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_list_pop_front", GET, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_list_push_back_impl", F::NONE, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_list_push_front_impl", F::NONE, GENERIC).special(S::OwnTypes),
+    kfunc("bpf_list_back", PEEK, GENERIC).special(S::Collection),
+    kfunc("bpf_list_front", PEEK, GENERIC).special(S::Collection),
+    kfunc("bpf_list_pop_back", TAKE, GENERIC).special(S::Collection),
+    kfunc("bpf_list_pop_front", TAKE, GENERIC).special(S::Collection),
+    kfunc("bpf_list_push_back_impl", INSERT, GENERIC).special(S::Collection),
+    kfunc("bpf_list_push_front_impl", INSERT, GENERIC).special(S::Collection),
     kfunc("bpf_lookup_system_key", GET, KEYS),
     kfunc("bpf_lookup_user_key", GET.and(F::SLEEPABLE), KEYS),
     kfunc("bpf_map_sum_elem_count", F::TRUSTED_ARGS, ALL),
-    kfunc("bpf_obj_drop_impl", F::RELEASE, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_obj_new_impl", GET, GENERIC).special(S::OwnTypes),
+    kfunc("bpf_obj_drop_impl", F::RELEASE, GENERIC).special(S::Drop),
+    kfunc("bpf_obj_new_impl", GET, GENERIC).special(S::Allocate),
     kfunc("bpf_path_d_path", F::TRUSTED_ARGS, LSM),
-    kfunc("bpf_percpu_obj_drop_impl", F::RELEASE, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_percpu_obj_new_impl", GET, GENERIC).special(S::OwnTypes),
+    kfunc("bpf_percpu_obj_drop_impl", F::RELEASE.and(F::PER_CPU), GENERIC).special(S::Drop),
+    kfunc("bpf_percpu_obj_new_impl", GET.and(F::PER_CPU), GENERIC).special(S::Allocate),
     kfunc("bpf_preempt_disable", F::NONE, ALL).special(S::PreemptDisable),
     kfunc("bpf_preempt_enable", F::NONE, ALL).special(S::PreemptEnable),
     kfunc("bpf_put_file", F::RELEASE, LSM),
-    kfunc("bpf_rbtree_add_impl", F::NONE, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_rbtree_first", F::RET_NULL, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_rbtree_left", F::RET_NULL, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_rbtree_remove", GET, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_rbtree_right", F::RET_NULL, GENERIC).special(S::OwnTypes),
-    kfunc("bpf_rbtree_root", F::RET_NULL, GENERIC).special(S::OwnTypes),
+    kfunc("bpf_rbtree_add_impl", INSERT.and(F::CALLS_BACK), GENERIC).special(S::Collection),
+    kfunc("bpf_rbtree_first", PEEK, GENERIC).special(S::Collection),
+    kfunc("bpf_rbtree_left", PEEK, GENERIC).special(S::Collection),
+    kfunc("bpf_rbtree_remove", TAKE, GENERIC).special(S::Collection),
+    kfunc("bpf_rbtree_right", PEEK, GENERIC).special(S::Collection),
+    kfunc("bpf_rbtree_root", PEEK, GENERIC).special(S::Collection),
     kfunc("bpf_rcu_read_lock", F::NONE, ALL).special(S::ReadLock),
     kfunc("bpf_rcu_read_unlock", F::NONE, ALL).special(S::ReadUnlock),
     kfunc("bpf_rdonly_cast", F::NONE, ALL).special(S::ReadOnlyCast),
-    kfunc("bpf_refcount_acquire_impl", GET_RCU, GENERIC).special(S::OwnTypes),
+    kfunc("bpf_refcount_acquire_impl", GET_RCU.and(F::IN_LOCK), GENERIC).special(S::Share),
     kfunc("bpf_remove_dentry_xattr", SLEEPS, LSM),
     kfunc("bpf_send_signal_task", F::TRUSTED_ARGS, ALL),
     kfunc("bpf_session_cookie", F::RET_MEMORY, KPROBE),
@@ -282,6 +296,12 @@ use SpecialKfunc as S;
 const GET: F = F::ACQUIRE.and(F::RET_NULL);
 /// The same, from an argument that a read-side critical section protects.
 const GET_RCU: F = GET.and(F::RCU);
+/// A node of a list or tree, which stays there.
+const PEEK: F = F::RET_NULL.and(F::IN_LOCK);
+/// A node that is taken out.
+const TAKE: F = GET.and(F::IN_LOCK);
+/// A node is put in.
+const INSERT: F = F::INSERTS.and(F::IN_LOCK);
 const SLEEPS: F = F::SLEEPABLE.and(F::TRUSTED_ARGS);
 const NEXT: F = F::ITER_NEXT.and(F::RET_NULL).and(F::RET_MEMORY);
 const NEW_TRUSTED: F = F::ITER_NEW.and(F::TRUSTED_ARGS);

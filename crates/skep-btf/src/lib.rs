@@ -47,7 +47,7 @@ pub use btf::{Btf, MAX_CHAIN};
 pub use error::{Error, Fault};
 pub use ext::{Block, Ext};
 pub use index::essential_name;
-pub use special::{MAX_SPECIAL, SpecialField, SpecialKind};
+pub use special::{MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
 pub use strings::{MAX_NAME, string_at};
 pub use tags::{DeclTag, Pointer};
 pub use types::{Array, Enumerator, Int, Kind, Linkage, Member, Param, Type, Variable};

@@ -12,6 +12,10 @@ use crate::types::{Kind, Type};
 /// The most such fields of one value.
 pub const MAX_SPECIAL: usize = 11;
 
+/// Set in the type number of a kept pointer whose target is a type of the program's own, not of the host: an object
+/// that the program allocated.
+pub const OWN_TYPE: u32 = 1 << 31;
+
 /// The most structures and arrays inside each other that are searched.
 const MAX_DEPTH: u32 = 8;
 /// The most members that a search looks at.

@@ -211,7 +211,10 @@ fn walk(
         }
     };
     if let Some(btf) = config.btf {
-        violation.reason = object::with_names(btf, &violation.reason).into_owned();
+        violation.reason = object::with_names(btf, object::HOST, &violation.reason).into_owned();
+    }
+    if let Some(btf) = program.source.btf.as_deref() {
+        violation.reason = object::with_names(btf, object::OWN, &violation.reason).into_owned();
     }
     violation.reason = names.with_calls(&program.source.insns, &violation.reason);
     Err(refuse(program, &names, &violation, slot, (stats, start), path))

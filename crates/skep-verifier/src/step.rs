@@ -24,6 +24,7 @@ pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod notes;
 pub(crate) mod object;
+pub(crate) mod own;
 pub(crate) mod packet;
 pub(crate) mod pointer;
 pub(crate) mod printed;
@@ -128,9 +129,7 @@ impl<'a> Transfer<'a> {
                 });
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
-                if self.call_kfunc(state, id as u32)? {
-                    return Ok(Next::End);
-                }
+                return self.call_kfunc(state, id as u32);
             }
             Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
             Insn::MayGoto { offset } => return self.may_goto(state, offset),

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use skep_abi::{
-    Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section, SpecialKind,
+    Context, Entry as Given, MapDef, OWN_TYPE, Param, ParamTags, ProgramSource, Prototype, Section,
+    SpecialKind,
 };
 use skep_btf::{Btf, Kind};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -128,10 +129,12 @@ fn definition(
         if value != 0 {
             (def.key_btf, def.value_btf) = (Some(key), Some(value));
             def.fields = own.special_fields(value).map_err(|error| error.to_string())?;
-            // What is kept is the kernel's.
+            // What is kept is the kernel's, or the program's own.
             for (field, line) in def.fields.iter_mut().zip(&map.fields) {
-                if let (SpecialKind::Kptr { to }, Some(of)) = (&mut field.kind, &line.of) {
-                    *to = linux_types().find(of, Kind::Struct).unwrap_or(0);
+                if let (SpecialKind::Kptr { to } | SpecialKind::KptrPercpu { to }, Some(of)) =
+                    (&mut field.kind, &line.of)
+                {
+                    *to = linux_types().find(of, Kind::Struct).unwrap_or(*to | OWN_TYPE);
                 }
             }
         }
@@ -219,6 +222,44 @@ fn skep_agrees_with_linux_except_where_a_file_says_otherwise() {
     assert!(failures.is_empty(), "{failures}");
 }
 
+/// Linux refuses to load such types at all, so no program with them can be recorded.
+#[test]
+fn own_types_that_contradict_themselves_are_refused_where_they_are_used() {
+    let allocate = |structs: &str, of: &str| {
+        format!(
+            "== x\ntype: xdp\n{structs}insns:\nr1 = type[{of}]\nr2 = 0\ncall kfunc[bpf_obj_new_impl]\n\
+             if r0 == 0 goto out\nr1 = r0\nr2 = 0\ncall kfunc[bpf_obj_drop_impl]\nout:\nr0 = 0\nexit\n"
+        )
+    };
+    let pop = "== x\ntype: xdp\nstruct: item 40 lnode@16\nmap: l array 4 24 1 lock@0 list@8=item:pad0\ninsns:\n\
+               r1 = map_value[l] ll\ncall bpf_spin_lock\nr1 = map_value[l]+8 ll\ncall kfunc[bpf_list_pop_front]\n\
+               r6 = r0\nr1 = map_value[l] ll\ncall bpf_spin_unlock\nif r6 == 0 goto out\nr1 = r6\nr2 = 0\n\
+               call kfunc[bpf_obj_drop_impl]\nout:\nr0 = 0\nexit\n";
+    let lists = "struct: leaf 24 lnode@0\nstruct: inner 48 lock@0 list@8=leaf:lnode0 lnode@24\n\
+                 struct: outer 48 lock@0 list@8=inner:lnode24 lnode@24\n";
+    let types = Verdict::Refuse("types".to_owned());
+    let cases = [
+        ("nodes without a count", allocate("struct: both 64 lnode@8 rnode@32\n", "both"), &types),
+        (
+            "the same with one",
+            allocate("struct: both 72 lnode@8 rnode@32 refcount@64\n", "both"),
+            &Verdict::Accept,
+        ),
+        ("a list of lists", allocate(lists, "outer"), &types),
+        ("a list of leaves", allocate(lists, "inner"), &Verdict::Accept),
+        ("a list by a member that is no node", pop.to_owned(), &types),
+        (
+            "the same by its node",
+            pop.replace("pad0", "lnode16").replace("r1 = r6\n", "r1 = r6\nr1 += -16\n"),
+            &Verdict::Accept,
+        ),
+    ];
+    for (what, text, expected) in cases {
+        let (found, log) = verdict(&entries(&text).unwrap()[0], false).unwrap();
+        assert_eq!(&found, expected, "{what}: {log}");
+    }
+}
+
 #[test]
 fn the_programs_cover_both_verdicts_in_numbers() {
     let all: Vec<Entry> =
@@ -229,7 +270,7 @@ fn the_programs_cover_both_verdicts_in_numbers() {
     let mut seen = HashMap::new();
     for entry in &all {
         let said = (
-            &entry.maps,
+            (&entry.maps, &entry.structs),
             &entry.functions,
             &entry.tags,
             &entry.license,

@@ -160,7 +160,7 @@ impl<'a> Linker<'a> {
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
             check_context(&program)?;
             self.check_helpers(&program)?;
-            provides::check(&program)?;
+            provides::check(&program, self.object.host_types())?;
             for entry in named_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
                 steps(1);
                 if let EntryTarget::Program(name) = &entry.target

@@ -149,6 +149,11 @@ impl Object {
         self.set_maps(Arc::clone(self.maps.own()));
     }
 
+    /// The types of the host that it is for.
+    pub(crate) fn host_types(&self) -> Option<&skep_btf::Btf> {
+        self.host_types.as_deref()
+    }
+
     /// Whether anything in it depends on the host's types: see [`Object::set_host_types`].
     pub fn refers_to_host(&self) -> bool {
         match &self.content {

@@ -3,18 +3,19 @@
 
 use crate::error::Error;
 use skep_abi::own_kfunc;
+use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 
 /// What the runtime provides instead.
 const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable, bpf_throw, bpf_iter_num_new, bpf_iter_num_next and bpf_iter_num_destroy";
 
-/// Checks every instruction that the program reaches.
-pub(crate) fn check(program: &Verified) -> Result<(), Error> {
+/// Checks every instruction that the program reaches. `types` are those of the host that it was linked with.
+pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error> {
     let reached =
         program.insns().iter().zip(program.facts()).enumerate().filter(|(_, (_, fact))| fact.reached);
     for (slot, (insn, _)) in reached {
-        if let Some(what) = missing(insn) {
+        if let Some(what) = missing(insn, types) {
             return Err(Error::NotProvided {
                 program: program.name().to_owned(),
                 slot,
@@ -27,14 +28,18 @@ pub(crate) fn check(program: &Verified) -> Result<(), Error> {
 }
 
 /// What an instruction needs and the runtime lacks.
-fn missing(insn: &Insn) -> Option<String> {
+fn missing(insn: &Insn, types: Option<&Btf>) -> Option<String> {
+    let named = |id: i32| match types.and_then(|types| types.name(id.cast_unsigned()).ok()) {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => format!("of BTF id {id}"),
+    };
     match *insn {
         Insn::Call { target: CallTarget::Kfunc { id, .. } } if own_kfunc(id.cast_unsigned()).is_none() => {
-            Some(format!("a call of the kernel function of BTF id {id}"))
+            Some(format!("a call of the kernel function {}", named(id)))
         }
         Insn::CallReg { reg } => Some(format!("a call through the register {reg}")),
         Insn::LoadImm64 { value: Imm64::Variable { id, .. }, .. } => {
-            Some(format!("the address of the kernel variable of BTF id {id}"))
+            Some(format!("the address of the kernel variable {}", named(id)))
         }
         Insn::LoadImm64 { value: Imm64::MapFd(_) | Imm64::MapFdValue { .. }, .. } => {
             Some("a map by its file descriptor".to_owned())
@@ -64,7 +69,7 @@ mod tests {
         ];
         for (text, word) in cases {
             let insns = skep_isa::assemble(&format!("{text}\nexit\nexit")).unwrap();
-            assert!(missing(&insns[0]).is_some_and(|what| what.contains(word)), "{text}");
+            assert!(missing(&insns[0], None).is_some_and(|what| what.contains(word)), "{text}");
         }
     }
 
@@ -72,6 +77,6 @@ mod tests {
     fn what_is_provided_needs_nothing() {
         let text = "r1 = map[0] ll\nr2 = map_value[0]+4 ll\nr3 = func[own] ll\nr3 = 5 ll\ncall 1\ncall own\ncall kfunc[1073741824]\nmay_goto +0\nr0 = *(u16 *)skb[12]\nif r0 == 0 goto +0\nlock *(u64 *)(r10 - 8) += r1\nexit\nown:\nr0 = 0\nexit";
         let insns = skep_isa::assemble(text).unwrap();
-        assert!(insns.iter().all(|insn| missing(insn).is_none()));
+        assert!(insns.iter().all(|insn| missing(insn, None).is_none()));
     }
 }

@@ -298,6 +298,8 @@ impl<'a> View<'a> {
             }
             // Any number means some byte of it.
             Kind::Arena => true,
+            // No engine runs programs that allocate objects yet.
+            Kind::Own { .. } => true,
             // Only helpers know its contents.
             Kind::Opaque { .. } => true,
         }

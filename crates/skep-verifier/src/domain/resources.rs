@@ -22,6 +22,8 @@ pub(crate) enum Referent {
     Object,
     /// An open-coded iterator.
     Iterator,
+    /// An object that the program allocated.
+    Allocated,
 }
 
 impl Referent {
@@ -31,6 +33,7 @@ impl Referent {
             Self::Dynptr => "the dynptr",
             Self::Object => "the object",
             Self::Iterator => "the iterator",
+            Self::Allocated => "the allocated object",
         }
     }
 
@@ -42,6 +45,9 @@ impl Referent {
             }
             Self::Iterator => "destroy the iterator on every path",
             Self::Object => "release the object on every path where it is not null",
+            Self::Allocated => {
+                "drop the object, or give it to a list, a tree or a map, on every path where it is not null"
+            }
         }
     }
 }
@@ -59,12 +65,21 @@ pub(crate) struct Reference {
     pub(crate) frame: u8,
 }
 
+/// Where a lock lies, or another special field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    /// In values of that map.
+    Map(u32),
+    /// In allocated objects of that type of the program's own.
+    Own(u32),
+}
+
 /// A lock that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lock {
-    /// The map in whose value it lies.
-    pub(crate) map: u32,
-    /// The identity of the value.
+    /// What it lies in.
+    pub(crate) of: Holder,
+    /// The identity of the value or object.
     pub(crate) id: u32,
     /// The slot of the call that took it.
     pub(crate) slot: u32,
@@ -192,7 +207,7 @@ impl Resources {
         match (&self.lock, &new.lock) {
             (None, None) => true,
             (Some(old), Some(new)) => {
-                old.map == new.map && (old.id == 0) == (new.id == 0) && (old.id == 0 || pair(old.id, new.id))
+                old.of == new.of && (old.id == 0) == (new.id == 0) && (old.id == 0 || pair(old.id, new.id))
             }
             _ => false,
         }

@@ -61,6 +61,9 @@ pub(crate) enum Kind {
     /// A byte of the program's arena, as its loads and stores name it. Which one is never known, so all such values are
     /// equal. The bits say nothing about the host: except as an address, it is an unknown number.
     Arena,
+    /// An object that the program allocated, by the number of its type in the program's own BTF. `per_cpu`: it is no
+    /// address yet, each CPU has its own object.
+    Own { ty: u32, held: Hold, per_cpu: bool, maybe_null: bool },
     /// An 8-byte part of an object in the stack that only calls may touch. Its `offset` says which part, its `id` which
     /// object.
     Opaque { of: Opaque },
@@ -93,6 +96,39 @@ pub(crate) enum Trust {
     Trusted,
 }
 
+/// How a path holds an object that the program allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// The path owns it, or one of its counted shares: a reference.
+    Owned,
+    /// A list or tree owns it. It is known until the lock is released, since another CPU may take it out then.
+    Borrowed,
+    /// It was found in a map's value, and is alive in the read section.
+    Found,
+    /// The same, of a type with nodes: it may be in a list or tree, and is forgotten with the lock as well.
+    FoundNode,
+    /// What kept it alive has ended: it may only be read, by probe loads.
+    Untrusted,
+}
+
+impl Hold {
+    /// How Linux's logs show it.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Self::Owned => "alloc_",
+            Self::Borrowed => "non_own_",
+            Self::Found => "rcu_",
+            Self::FoundNode => "rcu_non_own_",
+            Self::Untrusted => "untrusted_",
+        }
+    }
+
+    /// Whether it may be in a list or tree of the lock that is held.
+    pub(crate) const fn is_borrowed(self) -> bool {
+        matches!(self, Self::Borrowed | Self::FoundNode)
+    }
+}
+
 /// An object in the stack that only calls make, use and end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
@@ -122,7 +158,17 @@ impl Kind {
                 | Self::InnerMap { maybe_null: true, .. }
                 | Self::Struct { maybe_null: true, .. }
                 | Self::Object { maybe_null: true, .. }
+                | Self::Own { maybe_null: true, .. }
         )
+    }
+
+    /// The same before a check for null, for objects.
+    pub(crate) const fn maybe_null(self) -> Self {
+        match self {
+            Self::Object { ty, trust, .. } => Self::Object { ty, trust, maybe_null: true },
+            Self::Own { ty, held, per_cpu, .. } => Self::Own { ty, held, per_cpu, maybe_null: true },
+            other => other,
+        }
     }
 
     /// The same once it was found not to be null.
@@ -133,6 +179,7 @@ impl Kind {
             Self::InnerMap { map, .. } => Self::InnerMap { map, maybe_null: false },
             Self::Struct { of, .. } => Self::Struct { of, maybe_null: false },
             Self::Object { ty, trust, .. } => Self::Object { ty, trust, maybe_null: false },
+            Self::Own { ty, held, per_cpu, .. } => Self::Own { ty, held, per_cpu, maybe_null: false },
             other => other,
         }
     }
@@ -332,6 +379,11 @@ impl fmt::Display for Value {
                 write!(f, "{trust}ptr{}_#{ty}(", if maybe_null { "_or_null" } else { "" })?;
             }
             Kind::Arena => return f.write_str("arena"),
+            Kind::Own { ty, held, per_cpu, maybe_null } => {
+                let per_cpu = if per_cpu { "percpu_" } else { "" };
+                let or_null = if maybe_null { "_or_null" } else { "" };
+                write!(f, "{}{per_cpu}ptr{or_null}_@{ty}(", held.prefix())?;
+            }
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),
         }

@@ -193,6 +193,10 @@ impl Names<'_> {
                 (format!("{trust}ptr{}", or_null(maybe_null)), format!("type={ty}"))
             }
             Kind::Arena => return "arena".to_owned(),
+            Kind::Own { ty, held, per_cpu, maybe_null } => {
+                let per_cpu = if per_cpu { "percpu_" } else { "" };
+                (format!("{}{per_cpu}ptr{}", held.prefix(), or_null(maybe_null)), format!("own_type={ty}"))
+            }
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return format!("dynptr(id={})", value.id),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return format!("iter(id={})", value.id),
         };

@@ -61,6 +61,7 @@ impl Fingerprint {
                 Kind::Function { function } => (14, function),
                 Kind::Struct { of, .. } => (15, of as u32),
                 Kind::Object { ty, .. } => (15, ty + 16),
+                Kind::Own { ty, .. } => (15, !ty),
                 Kind::Opaque { .. } => (15, u32::MAX),
                 Kind::Arena => (15, u32::MAX - 1),
                 // Bits that arithmetic made subsume all other stale addresses.

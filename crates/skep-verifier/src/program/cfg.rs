@@ -10,6 +10,7 @@ use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
 use crate::program::global::{Global, globals};
+use crate::program::prototype::calls_back;
 use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::HelperProto;
 use skep_isa::{CallTarget, Insn};
@@ -104,9 +105,14 @@ impl Cfg {
                     arrivals[to].backward |= to <= slot;
                 }
                 may_goto[index] |= matches!(insn, Insn::MayGoto { .. });
-                if let Insn::Call { target: CallTarget::Helper(id) } = *insn
-                    && (config.helpers)(id).is_some_and(HelperProto::calls_back)
-                {
+                let calls_back = match *insn {
+                    Insn::Call { target: CallTarget::Helper(id) } => {
+                        (config.helpers)(id).is_some_and(HelperProto::calls_back)
+                    }
+                    Insn::Call { target: CallTarget::Kfunc { id, .. } } => calls_back(config.btf, id as u32),
+                    _ => false,
+                };
+                if calls_back {
                     arrivals[slot] = Arrival { ways: 2, backward: arrivals[slot].backward, calls_back: true };
                 }
                 if let Insn::Call { target: CallTarget::Local(offset) } = *insn {

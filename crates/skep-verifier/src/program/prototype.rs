@@ -64,8 +64,37 @@ pub(crate) enum What {
     Dynptr,
     /// An iterator of this type.
     Iterator,
+    /// An object that the program allocated and owns.
+    Owned,
+    /// An object that the program allocated, which counts its owners.
+    Counted,
+    /// A list or tree.
+    Root(Collection),
+    /// A node of one.
+    Node,
+    /// A function that compares two nodes.
+    Less,
     /// An unsupported type, as it is declared.
     Unknown(String),
+}
+
+/// What holds objects by their nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Collection {
+    List,
+    Tree,
+}
+
+impl Collection {
+    /// That of a structure of this name, if it is the head of one; likewise for nodes.
+    fn of(name: &str) -> Option<What> {
+        match name {
+            "bpf_list_head" => Some(What::Root(Self::List)),
+            "bpf_rb_root" => Some(What::Root(Self::Tree)),
+            "bpf_list_node" | "bpf_rb_node" => Some(What::Node),
+            _ => None,
+        }
+    }
 }
 
 /// What a function returns.
@@ -172,9 +201,16 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
             What::Dynptr => Some(Some(16)),
             What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
             What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
+            What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => None,
             What::Sized { .. } | What::String | What::Unknown(_) => Some(None),
         }
     })
+}
+
+/// Whether the host's function of that number calls a function of the program before it returns.
+pub(crate) fn calls_back(btf: Option<&Btf>, id: u32) -> bool {
+    let name = || btf?.ty(id).ok().filter(|ty| ty.kind == Kind::Func)?.name().ok();
+    name().and_then(kfunc_named).is_some_and(|known| known.flags.has(KfuncFlags::CALLS_BACK))
 }
 
 /// How the size of memory is given.
@@ -222,7 +258,13 @@ fn parameter(
     if ends("__str") {
         return Ok(What::String);
     }
-    if ends("__alloc") || ends("__refcounted_kptr") || ends("__irq_flag") {
+    if ends("__alloc") {
+        return Ok(What::Owned);
+    }
+    if ends("__refcounted_kptr") {
+        return Ok(What::Counted);
+    }
+    if ends("__irq_flag") {
         return unknown();
     }
     let access = if points_to_constant(btf, ty)? { Access::Read } else { Access::Write };
@@ -237,12 +279,17 @@ fn parameter(
                 Ok(What::Iterator)
             }
             of => {
+                let collection = known.special == SpecialKfunc::Collection;
+                if let Some(what) = Collection::of(of).filter(|_| collection) {
+                    return Ok(what);
+                }
                 let plain = holds_numbers(btf, to.id, 0)?;
                 let bytes = if plain { to.size().map(|size| (size, access)) } else { None };
                 Ok(What::Object { ty: to.id, name: of.to_owned(), bytes })
             }
         },
         Kind::Int | Kind::Enum | Kind::Enum64 => Ok(What::Fixed { bytes: btf.size(to.id)?, access }),
+        Kind::FuncProto if known.flags.has(KfuncFlags::CALLS_BACK) => Ok(What::Less),
         // What the call does with it is special to that function.
         _ if known.special != SpecialKfunc::None => Ok(What::Ignored),
         _ => unknown(),
@@ -306,7 +353,7 @@ fn points_to_constant(btf: &Btf, pointer: u32) -> Result<bool, Error> {
 const MAX_DEPTH: u32 = 4;
 
 /// Whether a type consists of numbers, so that a program's own memory may stand for it.
-fn holds_numbers(btf: &Btf, ty: u32, depth: u32) -> Result<bool, Error> {
+pub(crate) fn holds_numbers(btf: &Btf, ty: u32, depth: u32) -> Result<bool, Error> {
     let ty = btf.resolve(ty)?;
     match ty.kind {
         Kind::Int | Kind::Enum | Kind::Enum64 | Kind::Float => Ok(true),

@@ -71,7 +71,7 @@ impl Transfer<'_> {
             }
             Region::Kptr { field, .. } => {
                 self.record.memory(self.slot)?;
-                self.load_kptr(state, field.kind)
+                self.load_kptr(state, field.kind)?
             }
             Region::Arena => {
                 self.access_arena()?;

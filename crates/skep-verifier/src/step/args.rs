@@ -1,6 +1,6 @@
 //! Arguments of helpers: what their prototypes demand of each.
 
-use crate::domain::resources::Referent;
+use crate::domain::resources::{Holder, Referent};
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
@@ -11,7 +11,6 @@ use crate::step::alu::CHECK_NULL;
 use crate::step::dynptr::Dynptr;
 use crate::step::maps::is_of_sockets;
 use crate::step::memory::Filled;
-use crate::step::special::pointed_to;
 use skep_abi::{
     Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, RetKind, SpecialKind, StructKind,
 };
@@ -34,8 +33,8 @@ pub(crate) struct Arguments {
     pub(crate) filled: Vec<Filled>,
     /// The reference of its object argument.
     pub(crate) carried: u32,
-    /// The type of the object that its kptr argument points to.
-    pub(crate) kptr: Option<u32>,
+    /// The object that its kptr argument keeps, as one that this path owns.
+    pub(crate) kptr: Option<Kind>,
     /// The type of its per-CPU variable argument.
     pub(crate) variable: Option<u32>,
 }
@@ -182,15 +181,17 @@ impl<'a> Transfer<'a> {
             ArgKind::SpinLock { takes: false } => self.give_lock(state, &proto.name, reg, value)?,
             ArgKind::Timer => {
                 let timer = |kind| kind == SpecialKind::Timer;
-                let (map, _) = self.special_argument(&proto.name, reg, value, "bpf_timer", timer)?;
-                if proto.args.get(at + 1) == Some(&ArgKind::Map) {
+                let (holder, _) = self.special_argument(&proto.name, reg, value, "bpf_timer", timer)?;
+                if let Holder::Map(map) = holder
+                    && proto.args.get(at + 1) == Some(&ArgKind::Map)
+                {
                     self.same_map(state, proto, ARGS[at + 1], map, value)?;
                 }
             }
             ArgKind::KptrField => {
                 let kptr = |kind| matches!(kind, SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. });
                 let (_, field) = self.special_argument(&proto.name, reg, value, "kptr", kptr)?;
-                known.kptr = pointed_to(field);
+                known.kptr = self.kept(field);
             }
             ArgKind::Dynptr(wanted) => {
                 let dynptr = self.dynptr_argument(state, &proto.name, reg, value, wanted)?;
@@ -216,20 +217,24 @@ impl<'a> Transfer<'a> {
                 if nullable && value.as_constant() == Some(0) {
                     return Ok(());
                 }
-                let object = matches!(value.kind, Kind::Struct { .. } | Kind::Object { .. });
+                let own = matches!(value.kind, Kind::Own { .. });
+                let object = matches!(value.kind, Kind::Struct { .. } | Kind::Object { .. })
+                    || own && known.kptr.is_some();
                 if !object || value.is_maybe_null() {
                     return Err(not_null(proto, reg, "an object that this path holds", value));
                 }
-                if let (Some(ty), Kind::Object { ty: found, .. }) = (known.kptr, value.kind)
-                    && ty != found
+                if let Some(kept) = known.kptr
+                    && !is_kept_as(kept, value.kind)
                 {
                     let text = format!(
-                        "{} expects an object of type {ty}, as the field is declared, in {reg}, found {value}",
-                        proto.name
+                        "{} expects an object like {}, as the field is declared, in {reg}, found {value}",
+                        proto.name,
+                        Value::pointer(kept, 0)
                     );
                     return Err(Violation::new(Code::Argument, text));
                 }
-                known.released = Some(self.releasable(state, &proto.name, reg, value, Referent::Object)?);
+                let what = if own { Referent::Allocated } else { Referent::Object };
+                known.released = Some(self.releasable(state, &proto.name, reg, value, what)?);
             }
             _ => {
                 let text = format!("{} takes a kind of argument that is not supported yet", proto.name);
@@ -340,6 +345,16 @@ impl<'a> Transfer<'a> {
                 .suggest("make sure that the size is at least 1"));
         }
         Ok((num.umin as u32, num.umax as u32))
+    }
+}
+
+/// Whether a field that keeps objects like `kept` can keep one like `found`.
+fn is_kept_as(kept: Kind, found: Kind) -> bool {
+    match (kept, found) {
+        (Kind::Object { ty, .. }, Kind::Object { ty: found, .. }) => ty == found,
+        (Kind::Own { .. }, Kind::Own { .. }) => kept == found.not_null(),
+        (Kind::Own { .. }, _) | (_, Kind::Own { .. }) => false,
+        _ => true,
     }
 }
 

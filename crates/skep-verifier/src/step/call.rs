@@ -4,7 +4,7 @@ use crate::domain::resources::Referent;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::{ARGS, State};
-use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::value::{Hold, Kind, Value};
 use crate::program::assumed::INNER;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -85,7 +85,13 @@ impl<'a> Transfer<'a> {
     ) -> Checked<()> {
         let slot = self.slot as u32;
         if let Some(reference) = arguments.released {
-            self.release(state, &proto.name, reference)?;
+            match arguments.kptr {
+                Some(Kind::Own { per_cpu: true, .. }) if self.in_read_section(state) => {
+                    // To the end of the section, it is as if it had been found in the map.
+                    self.change_hold(state, &proto.name, reference, Hold::Found)?;
+                }
+                _ => self.release(state, &proto.name, reference)?,
+            }
         }
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.flags.has(HelperFlags::WRITES_DYNPTR)) {
@@ -133,9 +139,9 @@ impl<'a> Transfer<'a> {
             }
             RetKind::Struct { kind, maybe_null } => self.named(Kind::Struct { of: kind, maybe_null }),
             RetKind::KptrOrNull => {
-                let ty = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
+                let kept = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
                 acquires = true;
-                self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
+                self.named(kept.maybe_null())
             }
             RetKind::Object { of, maybe_null } => self.object_result(proto, of, maybe_null)?,
             RetKind::PerCpuVariable { maybe_null } => {
@@ -153,6 +159,7 @@ impl<'a> Transfer<'a> {
         if acquires {
             let what = match result.kind {
                 Kind::Memory { .. } => Referent::Record,
+                Kind::Own { .. } => Referent::Allocated,
                 _ => Referent::Object,
             };
             result.reference = self.acquire(state, what)?;

@@ -111,17 +111,28 @@ impl Transfer<'_> {
         self.finish_helper(&mut other, proto, arguments)?;
         self.forks.put_aside(other, self.slot + 1);
         self.forks.stay();
+        self.enter_callback(state, function, callback, given).map(Some)
+    }
+
+    /// Enters a callback of the call that is being walked; returns where it starts.
+    pub(crate) fn enter_callback(
+        &mut self,
+        state: &mut State,
+        function: u32,
+        callback: Callback,
+        given: [Value; 5],
+    ) -> Checked<usize> {
         check_depth(state)?;
         self.record.call_back(self.slot, function);
         let id = self.new_id();
-        state.loops.advance(of, id);
+        state.loops.advance(Construct::Callback { frame: state.top_index() }, id);
         state.push(function, self.slot as u32);
         state.top_mut().callback = Some(callback);
         self.enter_function(state);
         for (reg, value) in ARGS.into_iter().zip(given) {
             *state.reg_mut(reg) = value;
         }
-        Ok(Some(self.env.cfg.functions[function as usize].start))
+        Ok(self.env.cfg.functions[function as usize].start)
     }
 
     /// The arguments of the next call of the callback; `None` if there is no such call.
@@ -172,7 +183,7 @@ impl Transfer<'_> {
                 sample.id = self.new_id();
                 Some([sample, context, NO, NO, NO])
             }
-            Callback::Timer => None,
+            Callback::Timer | Callback::Less => None,
         };
         Ok(more)
     }

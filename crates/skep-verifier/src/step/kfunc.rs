@@ -18,6 +18,7 @@
 mod argument;
 mod dynptr;
 mod iterators;
+mod own;
 mod result;
 
 use crate::domain::resources::Section;
@@ -25,9 +26,9 @@ use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
 use crate::program::prototype::Prototype;
 use crate::program::violation::{Checked, Code, Violation};
-use crate::step::Transfer;
 use crate::step::frames::clobber_arguments;
 use crate::step::memory::Filled;
+use crate::step::{Next, Transfer};
 use skep_abi::{AttachTo, Context, KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
 use skep_isa::Reg;
 use std::rc::Rc;
@@ -42,8 +43,8 @@ struct Known {
 }
 
 impl Transfer<'_> {
-    /// A call of the host's function of that number. True if the program ends there.
-    pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Checked<bool> {
+    /// A call of the host's function of that number.
+    pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Checked<Next> {
         let prototype = self.kfunc(id)?;
         self.check_may_call(state, &prototype)?;
         let slot = self.slot as u32;
@@ -67,7 +68,7 @@ impl Transfer<'_> {
             SpecialKfunc::Throw => {
                 let cookie = self.check_number(state, &prototype, 0)?;
                 self.throw(state, &cookie)?;
-                return Ok(true);
+                return Ok(Next::End);
             }
             SpecialKfunc::CastToContext => self.cast_to_context(state, &prototype)?,
             SpecialKfunc::ReadOnlyCast => self.read_only_cast(state, &prototype)?,
@@ -79,7 +80,10 @@ impl Transfer<'_> {
             SpecialKfunc::DynptrClone => self.dynptr_clone(state, &prototype)?,
             SpecialKfunc::None if prototype.iterator.is_some() => {
                 self.call_iterator(state, &prototype)?;
-                return Ok(false);
+                return Ok(Next::To(self.slot + 1));
+            }
+            SpecialKfunc::Allocate | SpecialKfunc::Drop | SpecialKfunc::Share | SpecialKfunc::Collection => {
+                return self.call_on_own(state, &prototype).map(Next::To);
             }
             SpecialKfunc::None => {
                 let known = self.kfunc_arguments(state, &prototype, 0)?;
@@ -95,7 +99,7 @@ impl Transfer<'_> {
         };
         clobber_arguments(state, slot);
         *state.reg_mut(Reg::R0) = result;
-        Ok(false)
+        Ok(Next::To(self.slot + 1))
     }
 
     /// The prototype of the function of that number.
@@ -138,7 +142,9 @@ impl Transfer<'_> {
         if flags.has(KfuncFlags::FROM_ITERATORS) && !iterates {
             return Err(Violation::new(Code::Helper, format!("{name} is for iterators over sockets")));
         }
-        self.check_no_lock(state, name)?;
+        if !flags.has(KfuncFlags::IN_LOCK) {
+            self.check_no_lock(state, name)?;
+        }
         if flags.has(KfuncFlags::SLEEPABLE) {
             self.check_may_sleep(state, name)?;
         }
@@ -151,6 +157,6 @@ impl Transfer<'_> {
 }
 
 /// The content of `r0` after a call without a result.
-fn nothing(slot: u32) -> Value {
+pub(super) fn nothing(slot: u32) -> Value {
     Value::pointer(Kind::Clobbered { slot }, 0)
 }

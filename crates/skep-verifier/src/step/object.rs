@@ -21,10 +21,12 @@ use crate::domain::value::{Kind, Trust, Value};
 use crate::program::prototype::Prototype;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
+use crate::step::own::OwnType;
 use attach::Attached;
 use fields::Field;
 use skep_btf::Btf;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -40,6 +42,8 @@ pub(crate) struct Types<'a> {
     writable: HashMap<u32, Vec<(Range<u32>, bool)>>,
     /// Functions of the host that the program calls.
     pub(crate) kfuncs: HashMap<u32, Rc<Prototype>>,
+    /// Types of the program's own, of which it allocates objects.
+    pub(crate) own: RefCell<HashMap<u32, Rc<OwnType>>>,
 }
 
 impl<'a> Types<'a> {
@@ -50,6 +54,7 @@ impl<'a> Types<'a> {
             fields: HashMap::new(),
             writable: HashMap::new(),
             kfuncs: HashMap::new(),
+            own: RefCell::default(),
         }
     }
 }
@@ -88,7 +93,7 @@ impl<'a> Transfer<'a> {
     /// The value as texts show it, with the names of types.
     pub(crate) fn show(&self, value: &Value) -> String {
         match self.types.btf {
-            Some(btf) => with_names(btf, &value.to_string()).into_owned(),
+            Some(btf) => with_names(btf, HOST, &value.to_string()).into_owned(),
             None => value.to_string(),
         }
     }
@@ -100,12 +105,17 @@ impl<'a> Transfer<'a> {
     }
 }
 
+/// What stands before the number of a host's type in texts.
+pub(crate) const HOST: &str = "_#";
+/// The same for a type of the program's own.
+pub(crate) const OWN: &str = "_@";
+
 /// Replaces numbers of types by names: `ptr_#211()` becomes `ptr_task_struct()`.
-pub(crate) fn with_names<'t>(btf: &Btf, text: &'t str) -> Cow<'t, str> {
-    let Some(first) = text.find("_#") else { return Cow::Borrowed(text) };
+pub(crate) fn with_names<'t>(btf: &Btf, mark: &str, text: &'t str) -> Cow<'t, str> {
+    let Some(first) = text.find(mark) else { return Cow::Borrowed(text) };
     let mut named = String::with_capacity(text.len() + 32);
     named.push_str(&text[..first]);
-    for part in text[first..].split("_#").skip(1) {
+    for part in text[first..].split(mark).skip(1) {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         let name = part[..digits].parse().ok().and_then(|ty| {
             let name = btf.name(ty).ok()?;
@@ -117,7 +127,7 @@ pub(crate) fn with_names<'t>(btf: &Btf, text: &'t str) -> Cow<'t, str> {
                 named.push_str(&name);
             }
             None => {
-                named.push_str("_#");
+                named.push_str(mark);
                 named.push_str(&part[..digits]);
             }
         }

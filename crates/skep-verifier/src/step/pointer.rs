@@ -10,7 +10,7 @@
 use crate::domain::comparison::{mirrored, negated};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::value::{Hold, Kind, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::stale::may_compare_stale;
@@ -232,6 +232,7 @@ fn is_never_null(pointer: &Value) -> bool {
                 | Kind::Struct { .. }
                 | Kind::Function { .. }
                 | Kind::Object { trust: Trust::Trusted, .. }
+                | Kind::Own { held: Hold::Owned | Hold::Borrowed, .. }
         )
 }
 

@@ -175,6 +175,7 @@ impl Transfer<'_> {
                 self.inside(reg, pointer, &span, bytes, length, "key")
             }
             Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),
+            Kind::Own { .. } => self.own_region(reg, pointer, span.low, size, intent),
             Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
             Kind::Scalar if pointer.as_constant() == Some(0) => {
                 Err(Violation::new(Code::MaybeNull, format!("{reg} is null here")))

@@ -2,7 +2,7 @@
 
 use crate::domain::resources::{Depths, Guard, Reference, Referent, Section};
 use crate::domain::state::{Frame, State};
-use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
+use crate::domain::value::{Hold, Kind, Needs, Opaque, Trust, Value};
 use crate::program::roots::RootKind;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -59,6 +59,13 @@ impl Transfer<'_> {
     ///
     /// A callback may release only what it acquired: it may be called again, or not at all.
     pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Checked<()> {
+        self.give_up(state, who, id)?;
+        self.end_values(state, |value| value.reference == id);
+        Ok(())
+    }
+
+    /// The same, but what becomes of the values is left to the caller.
+    pub(crate) fn give_up(&mut self, state: &mut State, who: &str, id: u32) -> Checked<()> {
         self.forks.charge(state);
         let called_back = state.frames().iter().rposition(|frame| frame.callback.is_some());
         if let (Some(called_back), Some(reference)) = (called_back, state.resources.get(id))
@@ -73,7 +80,6 @@ impl Transfer<'_> {
                 .suggest("release it after the call that runs the callback"));
         }
         state.resources.was_null(id);
-        self.end_values(state, |value| value.reference == id);
         Ok(())
     }
 
@@ -102,7 +108,9 @@ impl Transfer<'_> {
     #[cold]
     fn still_held(&self, state: &State, (frame, before): (u8, Depths), place: &str) -> Checked<()> {
         let resources = &state.resources;
-        if let Some(lock) = resources.lock {
+        // A function that compares the nodes of a tree runs under its caller's lock.
+        let lent = state.top().callback == Some(Callback::Less);
+        if let Some(lock) = resources.lock.filter(|_| !lent) {
             let text = format!("the lock taken by the call in {} is still held {place}", lock.slot);
             return Err(
                 Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock on every path to here")
@@ -168,6 +176,7 @@ impl Transfer<'_> {
                     matches!(
                         value.kind,
                         Kind::Object { trust: Trust::ReadSection, .. }
+                            | Kind::Own { held: Hold::Found | Hold::FoundNode, .. }
                             | Kind::Opaque { of: Opaque::Iterator { needs: Needs::ReadSection, .. } }
                     )
                 },
@@ -176,6 +185,7 @@ impl Transfer<'_> {
                         // A probe load gives 0 for null as well.
                         (*trust, *maybe_null) = (Trust::Untrusted, false);
                     }
+                    Kind::Own { held, maybe_null, .. } => (*held, *maybe_null) = (Hold::Untrusted, false),
                     Kind::Opaque { of: Opaque::Iterator { needs, .. } } => *needs = Needs::LeftSection,
                     _ => {}
                 },

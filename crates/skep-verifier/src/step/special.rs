@@ -9,14 +9,14 @@
 //! pointer that owns its object: it exchanges it for another. Null or an unowned pointer may be stored into a pointer
 //! that does not own its object.
 
-use crate::domain::resources::{Guard, Lock};
+use crate::domain::resources::{Guard, Holder, Lock};
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::value::{Hold, Kind, Trust, Value};
 use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::region::Intent;
-use skep_abi::{SpecialField, SpecialKind};
+use skep_abi::{OWN_TYPE, SpecialField, SpecialKind};
 use skep_isa::Reg;
 
 /// The program types, by Linux's numbers, that may not take locks: they could interrupt a holder.
@@ -62,12 +62,33 @@ impl Transfer<'_> {
     }
 
     /// The result of loading a pointer to a host's object.
-    pub(crate) fn load_kptr(&mut self, state: &State, kind: SpecialKind) -> Value {
-        let Some(ty) = pointed_to(kind) else { return Value::UNKNOWN };
+    pub(crate) fn load_kptr(&mut self, state: &State, kind: SpecialKind) -> Checked<Value> {
+        let Some(ty) = pointed_to(kind) else { return Ok(Value::UNKNOWN) };
+        if ty & OWN_TYPE != 0 {
+            let owned = matches!(kind, SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. });
+            let ty = ty & !OWN_TYPE;
+            let held = match owned && self.in_read_section(state) {
+                true if self.own_type(ty)?.is_node() => Hold::FoundNode,
+                true => Hold::Found,
+                false => Hold::Untrusted,
+            };
+            let per_cpu = matches!(kind, SpecialKind::KptrPercpu { .. });
+            return Ok(self.named(Kind::Own { ty, held, per_cpu, maybe_null: true }));
+        }
         // Another CPU may release the object at any time; a read section keeps it alive to its end.
         let owned = matches!(kind, SpecialKind::Kptr { .. }) && self.in_read_section(state);
         let trust = if owned { Trust::ReadSection } else { Trust::Untrusted };
-        self.named(Kind::Object { ty, trust, maybe_null: true })
+        Ok(self.named(Kind::Object { ty, trust, maybe_null: true }))
+    }
+
+    /// The object that an exchange with such a field takes or gives, once it is not null.
+    pub(crate) fn kept(&self, kind: SpecialKind) -> Option<Kind> {
+        let ty = pointed_to(kind)?;
+        let per_cpu = matches!(kind, SpecialKind::KptrPercpu { .. });
+        Some(match ty & OWN_TYPE {
+            0 => Kind::Object { ty, trust: Trust::Trusted, maybe_null: false },
+            _ => Kind::Own { ty: ty & !OWN_TYPE, held: Hold::Owned, per_cpu, maybe_null: false },
+        })
     }
 
     /// Checks a store there: null, or a pointer to an object into a field that does not own it.
@@ -95,7 +116,8 @@ impl Transfer<'_> {
         Err(Violation::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
     }
 
-    /// The special field of that kind that an argument points to, with its map.
+    /// The special field of that kind that an argument points to, and what it lies in: a map's value, or an object that
+    /// the program allocated and owns.
     pub(crate) fn special_argument(
         &self,
         who: &str,
@@ -103,41 +125,34 @@ impl Transfer<'_> {
         value: &Value,
         name: &str,
         wanted: impl Fn(SpecialKind) -> bool,
-    ) -> Checked<(u32, SpecialKind)> {
-        let Kind::MapValue { map, maybe_null: false } = value.kind else {
-            let text = format!("{who} expects a {name} in a map's value in {reg}, found {value}");
-            let code = if value.is_maybe_null() { Code::MaybeNull } else { Code::Argument };
-            let violation = Violation::new(code, text);
-            return Err(if value.is_maybe_null() {
-                violation.suggest(crate::step::alu::CHECK_NULL)
-            } else {
-                violation
-            });
+    ) -> Checked<(Holder, SpecialKind)> {
+        let own;
+        let (holder, fields, of) = match value.kind {
+            Kind::MapValue { map, maybe_null: false } => {
+                let def = self.map(map)?;
+                (Holder::Map(map), def.fields(), format!("the values of the map {}", def.name()))
+            }
+            Kind::Own { ty, held: Hold::Owned, per_cpu: false, maybe_null: false } => {
+                own = self.own_type(ty)?;
+                (Holder::Own(ty), &own.fields[..], format!("objects of type struct {}", own.name))
+            }
+            _ => return Err(no_holder(who, reg, value, name)),
         };
-        let def = self.map(map)?;
-        let mut fields = def.fields().iter().filter(|field| wanted(field.kind));
+        let mut fields = fields.iter().filter(|field| wanted(field.kind));
         if let Some(field) =
             fields.clone().find(|field| value.is_fixed() && i64::from(field.offset) == value.offset.into())
         {
-            return Ok((map, field.kind));
+            return Ok((holder, field.kind));
         }
         let text = match fields.next() {
-            None => {
-                format!(
-                    "{who} expects a {name} in {reg}, but the values of the map {} have none in their type",
-                    def.name()
-                )
-            }
+            None => format!("{who} expects a {name} in {reg}, but {of} have none in their type"),
             Some(field) if !value.is_fixed() => format!(
-                "{who} expects the {name} at {} of the map {}'s values in {reg}, at a constant offset; found {value}",
+                "{who} expects the {name} at {} of {of} in {reg}, at a constant offset; found {value}",
                 field.offset,
-                def.name()
             ),
             Some(field) => format!(
-                "{who} expects the {name} at {} of the map {}'s values in {reg}, found offset {}",
-                field.offset,
-                def.name(),
-                value.offset
+                "{who} expects the {name} at {} of {of} in {reg}, found offset {}",
+                field.offset, value.offset
             ),
         };
         Err(Violation::new(Code::Argument, text))
@@ -145,24 +160,26 @@ impl Transfer<'_> {
 
     /// `bpf_spin_lock`.
     pub(crate) fn take_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
-        let (map, _) = self.lock_argument(who, reg, value)?;
+        let (of, _) = self.lock_argument(who, reg, value)?;
+        self.check_not_comparing(state, who)?;
         if let Some(lock) = state.resources.lock {
             let text =
                 format!("a second lock is taken while the lock taken by the call in {} is held", lock.slot);
             return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
         }
-        state.resources.lock = Some(Lock { map, id: value.id, slot: self.slot as u32 });
+        state.resources.lock = Some(Lock { of, id: value.id, slot: self.slot as u32 });
         Ok(())
     }
 
     /// `bpf_spin_unlock`.
-    pub(crate) fn give_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
-        let (map, _) = self.lock_argument(who, reg, value)?;
+    pub(crate) fn give_lock(&mut self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
+        let (of, _) = self.lock_argument(who, reg, value)?;
+        self.check_not_comparing(state, who)?;
         let Some(lock) = state.resources.lock else {
             let text = format!("{who} is called, but this path holds no lock");
             return Err(Violation::new(Code::Resource, text).outside_of(Guard::Lock));
         };
-        if (lock.map, lock.id) != (map, value.id) {
+        if (lock.of, lock.id) != (of, value.id) {
             let text = format!(
                 "{who} expects the lock of the value that was locked by the call in {} in {reg}, found {value}: another \
                  value, or one that was looked up again",
@@ -171,10 +188,13 @@ impl Transfer<'_> {
             return Err(Violation::new(Code::Resource, text));
         }
         state.resources.lock = None;
+        // Another CPU may take the nodes out of their lists and trees now.
+        self.forks.charge(state);
+        self.end_values(state, |value| matches!(value.kind, Kind::Own { held, .. } if held.is_borrowed()));
         Ok(())
     }
 
-    fn lock_argument(&self, who: &str, reg: Reg, value: &Value) -> Checked<(u32, SpecialKind)> {
+    fn lock_argument(&self, who: &str, reg: Reg, value: &Value) -> Checked<(Holder, SpecialKind)> {
         self.special_argument(who, reg, value, "bpf_spin_lock", |kind| kind == SpecialKind::SpinLock)
     }
 
@@ -191,6 +211,7 @@ impl Transfer<'_> {
                 })
             }),
             Kind::InnerMap { .. } => true,
+            Kind::Own { ty, .. } => self.own_type(ty).is_ok_and(|own| own.has_lock()),
             _ => false,
         }
     }
@@ -238,8 +259,19 @@ impl Transfer<'_> {
     }
 }
 
+#[cold]
+fn no_holder(who: &str, reg: Reg, value: &Value, name: &str) -> Box<Violation> {
+    let text = format!(
+        "{who} expects a {name} in a map's value, or in an allocated object that this path owns, in {reg}, found {value}"
+    );
+    match value.is_maybe_null() {
+        true => Violation::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL),
+        false => Violation::new(Code::Argument, text),
+    }
+}
+
 /// One past a field's last byte.
-fn end(field: &SpecialField) -> i64 {
+pub(crate) fn end(field: &SpecialField) -> i64 {
     i64::from(field.offset) + i64::from(field.size)
 }
 
@@ -259,7 +291,7 @@ fn is_kptr(kind: SpecialKind) -> bool {
 }
 
 /// A field's C type, as programs name it.
-fn name_of(kind: SpecialKind) -> &'static str {
+pub(crate) fn name_of(kind: SpecialKind) -> &'static str {
     match kind {
         SpecialKind::SpinLock => "bpf_spin_lock",
         SpecialKind::ResSpinLock => "bpf_res_spin_lock",

@@ -2,10 +2,11 @@
 //!
 //! A pointer to a host's object in a map's value is declared with a type of the object file. Everywhere else, types of
 //! a host's objects have the numbers of the host's BTF. A structure has the same name in both, so kept pointers are
-//! renumbered by name: once for all programs, when the maps or the host's types change.
+//! renumbered by name: once for all programs, when the maps or the host's types change. A structure that the host does
+//! not have is one that programs allocate objects of; it keeps its number, with a mark.
 
 use crate::steps::steps;
-use skep_abi::{MapDef, SpecialKind};
+use skep_abi::{MapDef, OWN_TYPE, SpecialKind};
 use skep_btf::Btf;
 use std::sync::Arc;
 
@@ -60,11 +61,13 @@ fn map(def: &MapDef, own: &Btf, host: &Btf) -> MapDef {
     def
 }
 
-/// The host's type of the same name and kind.
+/// The host's type of the same name and kind, or the object's own with [`OWN_TYPE`].
 fn same(ty: u32, own: &Btf, host: &Btf) -> u32 {
     let named = own.resolve(ty).ok().filter(|ty| !ty.is_anonymous());
     let found = named.and_then(|ty| host.find(ty.name().ok()?, ty.kind));
-    found.unwrap_or(NOTHING)
+    // What the host does not have, programs allocate.
+    let allocated = own.resolve(ty).is_ok_and(|ty| ty.kind == skep_btf::Kind::Struct);
+    found.unwrap_or(if allocated { ty | OWN_TYPE } else { NOTHING })
 }
 
 /// Whether any of them keeps a pointer to an object of the host.

@@ -116,6 +116,24 @@ fn run(module: &Module, engine: Engine, first: u64, second: u64) -> u64 {
 }
 
 #[test]
+fn a_function_that_the_runtime_lacks_is_named_when_the_program_is_loaded() {
+    let types = types();
+    let number = |name| (1..types.len()).find(|id| types.name(*id) == Ok(name)).unwrap();
+    let (from_pid, release) = (number("bpf_task_from_pid"), number("bpf_task_release"));
+    let text = format!(
+        "r1 = 1\ncall kfunc[{from_pid}]\nif r0 == 0 goto out\nr1 = r0\ncall kfunc[{release}]\nout:\nr0 = 2\nexit"
+    );
+    let bytes = encode_bytes(&assemble(&text).unwrap()).unwrap();
+    let mut object = Object::from_bytecode("finder", &XDP, &bytes).unwrap();
+    object.set_host_types(types);
+    let runtime = runtime(text::Config::new());
+    let Err(Error::NotProvided { slot, what, .. }) = runtime.linker(&object).load() else {
+        panic!("the runtime has no tasks")
+    };
+    assert_eq!((slot, what.as_str()), (1, "a call of the kernel function bpf_task_from_pid"));
+}
+
+#[test]
 fn loads_through_objects_give_the_value_or_0() {
     let module = load(&runtime(text::Config::new()), READER).unwrap();
     let probes = module.programs()[0].verified().facts().iter().filter(|fact| fact.probe).count();

@@ -83,6 +83,11 @@ impl Transfer<'_> {
                 let text = format!("{who} looks at an iterator, which is not supported yet");
                 return Err(Violation::new(Code::Unsupported, text));
             }
+            What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => {
+                let text =
+                    format!("{who} takes an object that programs allocate in {reg}, which no table says");
+                return Err(Violation::new(Code::Unsupported, text));
+            }
             What::Unknown(declared) => {
                 let text = format!("{who} takes `{declared}` in {reg}, which is not supported yet");
                 return Err(Violation::new(Code::Unsupported, text));

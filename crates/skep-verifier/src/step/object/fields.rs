@@ -13,7 +13,7 @@
 use crate::domain::resources::Section;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Trust, Value, is_lent};
+use crate::domain::value::{Hold, Kind, Trust, Value, is_lent};
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
@@ -93,6 +93,11 @@ impl Transfer<'_> {
                     }
                     Field::Number | Field::Pointer { .. } => Value::scalar(Scalar::of_size(size)),
                 }
+            }
+            Kind::Own { held: Hold::Untrusted, .. } => {
+                self.own_region(reg, pointer, at, size.bytes(), Intent::Read)?;
+                self.record.place(self.slot, Place::Probe)?;
+                Value::scalar(Scalar::of_size(size))
             }
             Kind::Context if matches!(self.env.program_type().context, Context::Arguments { .. }) => {
                 if !pointer.is_fixed() {

@@ -1,10 +1,10 @@
 //! Objects as arguments and results of helpers, and the host's per-CPU variables.
 
-use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::value::{Hold, Kind, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
-use skep_abi::{HelperFlags, HelperProto, StructKind};
+use skep_abi::{HelperFlags, HelperProto, OWN_TYPE, StructKind};
 use skep_isa::Reg;
 
 /// The section of per-CPU variables.
@@ -84,13 +84,19 @@ impl Transfer<'_> {
         self.host_object(of, trust, maybe_null, &proto.name)
     }
 
-    /// Checks an argument that must be the address of a per-CPU variable; returns its type.
+    /// Checks an argument that must be the address of a per-CPU variable or object; returns its type, with
+    /// [`OWN_TYPE`] for one of the program's own.
     pub(crate) fn per_cpu_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         match value.kind {
             Kind::Object { ty, trust: Trust::PerCpu, maybe_null: false }
                 if value.offset == 0 && value.is_fixed() =>
             {
                 Ok(ty)
+            }
+            Kind::Own { ty, held: Hold::Found, per_cpu: true, maybe_null: false }
+                if value.offset == 0 && value.is_fixed() =>
+            {
+                Ok(ty | OWN_TYPE)
             }
             _ => {
                 let text = format!(
@@ -105,7 +111,10 @@ impl Transfer<'_> {
 
     /// One CPU's copy of a variable of that type.
     pub(crate) fn per_cpu_result(&mut self, ty: u32, maybe_null: bool) -> Checked<Value> {
-        let kind = self.variable_kind(ty, maybe_null)?;
+        let kind = match ty & OWN_TYPE {
+            0 => self.variable_kind(ty, maybe_null)?,
+            _ => Kind::Own { ty: ty & !OWN_TYPE, held: Hold::Found, per_cpu: false, maybe_null },
+        };
         Ok(self.named(kind))
     }
 

@@ -13,6 +13,7 @@ pub fn abilities(version: Version) -> Abilities {
     Abilities {
         lenient: false,
         unwritten_stack: since(6, 3),
+        passed_pointers: since(6, 12),
         spills: match version {
             _ if since(6, 3) => Spills::All,
             _ if since(5, 16) => Spills::Registers,
@@ -43,6 +44,10 @@ pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version
     if calls_programs_from_nothing(program.source) {
         return Some(ability("a function that returns nothing makes a tail call".to_owned()));
     }
+    if version < ENTERED_LOOPS && enters_loops_inside(program.source) {
+        let text = "a loop is entered in its middle, which older verifiers refuse".to_owned();
+        return Some(ability(text));
+    }
     if loads_in_functions(program.source) {
         return Some(ability("a function loads from the packet as classic filters do".to_owned()));
     }
@@ -69,7 +74,6 @@ fn changed(
             FOR_EACH if map.is_none() => (Version::new(6, 10), "one call may walk through several maps"),
             FIND_VMA => (NEVER, "the area of bpf_find_vma may be used in later calls of the callback"),
             SETSOCKOPT if by_name => (NEVER, "socket options may be changed where a socket is released"),
-            STRTOL | STRTOUL => (NEVER, "the number need not be aligned"),
             GET_STACK | GET_TASK_STACK => (Version::new(5, 15), "the result of this helper is bounded"),
             _ if map.is_some_and(|map| is_of_sockets(verified, map)) => {
                 (Version::new(6, 1), "more types of programs may use maps of sockets")
@@ -109,8 +113,6 @@ const SETSOCKOPT: u32 = 49;
 const GET_STACK: u32 = 67;
 const GET_TASK_STACK: u32 = 141;
 const SPIN_LOCK: u32 = 93;
-const STRTOL: u32 = 105;
-const STRTOUL: u32 = 106;
 const PER_CPU_PTR: u32 = 153;
 const THIS_CPU_PTR: u32 = 154;
 const FOR_EACH: u32 = 164;
@@ -143,9 +145,14 @@ pub(crate) fn holds_everywhere(source: &ProgramSource, refusal: &Refusal, versio
     // Rules of callbacks, dynptrs, kernel functions and classic loads changed with releases.
     if (any(&takes_function) && !since(6, 12))
         || (any(&is_dynptr) && !since(6, 12))
-        || (any(&calls_kernel) && version != NEAREST)
+        || (any(&calls_kernel) && !since(6, 12))
         || loads_in_functions(source)
     {
+        return false;
+    }
+    // Records of ring buffers were not followed, and packets were not known to move in functions.
+    let changed = helper.is_some_and(|number| RINGBUFS.contains(&number)) && !since(6, 1);
+    if changed || (refusal.reason.contains("found scalar()") && !since(6, 12)) {
         return false;
     }
     // Maps' own structures may be read, pointers to them compared.
@@ -155,8 +162,9 @@ pub(crate) fn holds_everywhere(source: &ProgramSource, refusal: &Refusal, versio
     match refusal.code {
         Code::Uninitialised if refusal.reason.contains("moved the packet") => since(6, 12),
         Code::Uninitialised => !matches!(insn, Some(Insn::Load { .. } | Insn::Call { .. })),
-        Code::OutOfBounds => refusal.walked <= SMALL && (since(6, 12) || !refusal.reason.contains("pkt(id=")),
-        Code::MaybeNull => true,
+        Code::OutOfBounds => refusal.walked <= SMALL && !refusal.reason.contains("pkt(id="),
+        // What iterators find may be known not to be null.
+        Code::MaybeNull => version <= NEAREST || !any(&calls_kernel),
         Code::Context => match source.program_type.number {
             Some(LSM) => since(6, 12),
             Some(KPROBE) => version <= NEAREST,
@@ -167,7 +175,6 @@ pub(crate) fn holds_everywhere(source: &ProgramSource, refusal: &Refusal, versio
         Code::ReadOnly => !writes_host(source) && (since(6, 12) || helper.is_none()),
         Code::Argument => match helper {
             Some(KPTR_XCHG | PER_CPU_PTR | THIS_CPU_PTR) => false,
-            Some(number) if RINGBUFS.contains(&number) => since(6, 1),
             _ => !insn.is_some_and(calls_kernel),
         },
         Code::Resource => !any(&calls_kernel),
@@ -198,6 +205,44 @@ fn is_atomic(insn: &Insn) -> bool {
 /// Whether it implements members of structures, which may write objects of the kernel.
 fn writes_host(source: &ProgramSource) -> bool {
     matches!(source.program_type.context, Context::Arguments { of: AttachTo::StructOps })
+}
+
+/// Loops may be entered in their middle since then, at the latest.
+const ENTERED_LOOPS: Version = Version::new(6, 12);
+
+/// Whether an instruction that is no jump falls through to one that leads to it: the loop's head is inside of it.
+fn enters_loops_inside(source: &ProgramSource) -> bool {
+    let insns = &source.insns;
+    let mut entered = vec![false; insns.len()];
+    let mut left = vec![false; insns.len()];
+    let mut stack: Vec<(usize, u8)> =
+        source.functions.iter().map(|function| (function.start as usize, 0)).collect();
+    while let Some((slot, step)) = stack.pop() {
+        let Some(insn) = insns.get(slot) else { continue };
+        if step == 0 && std::mem::replace(&mut entered[slot], true) {
+            continue;
+        }
+        // A 64-bit load has two slots.
+        let next = slot + if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 };
+        match step {
+            0 => {
+                stack.push((slot, 1));
+                if insn.falls_through() && next < insns.len() {
+                    if insn.jump_offset().is_none() && entered[next] && !left[next] {
+                        return true;
+                    }
+                    stack.push((next, 0));
+                }
+            }
+            1 => {
+                stack.push((slot, 2));
+                let to = insn.jump_offset().and_then(|offset| (slot + 1).checked_add_signed(offset as isize));
+                stack.extend(to.map(|to| (to, 0)));
+            }
+            _ => left[slot] = true,
+        }
+    }
+    false
 }
 
 /// Whether a function without a result makes a tail call.

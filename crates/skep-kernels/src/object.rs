@@ -120,6 +120,15 @@ fn map(map: &MapDef, version: Version, found: &mut Found) {
         let text = format!("map {}: a ring buffer has no keys and no values; drop their types", map.name);
         found.certain(obstacle(Rule::Map, text, None));
     }
+    if map.kind == MapKind::StackTrace && map.value_size == 0 {
+        let text = format!("map {} has no size; the loader has to set its value size", map.name);
+        found.doubt(obstacle(Rule::Missing, text, None));
+    }
+    let numbers = matches!(map.kind, MapKind::PerfEventArray | MapKind::ProgArray | MapKind::CgroupArray);
+    if numbers && (map.value_size > 4 || map.key_size > 4) {
+        let text = format!("map {}: keys and values of this kind are numbers of four bytes", map.name);
+        found.certain(obstacle(Rule::Map, text, None));
+    }
     let hash = matches!(
         map.kind,
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash | MapKind::LruPercpuHash | MapKind::HashOfMaps
@@ -127,10 +136,6 @@ fn map(map: &MapDef, version: Version, found: &mut Found) {
     if hash && map.key_size > 512 && version < LONG_KEYS {
         let text = came(&format!("map {}: a key of more than 512 bytes", map.name), Some(LONG_KEYS));
         found.certain(obstacle(Rule::Map, text, Some(LONG_KEYS)));
-    }
-    if ring && map.max_entries == 0 {
-        let text = format!("map {} has no size; the loader has to set max_entries", map.name);
-        found.doubt(obstacle(Rule::Missing, text, None));
     }
     if let Some(inner) = &map.inner {
         self::map(inner, version, found);

@@ -33,13 +33,15 @@ pub struct Abilities {
     /// What Linux refuses or does not see, although it is safe.
     ///
     /// Numbers without bounds are added to pointers if the sum does not matter, and numbers are subtracted from stack
-    /// addresses; the stack is accessed at addresses that are not multiples of the size; a pointer that equals an object
-    /// is not null. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
+    /// addresses; the stack is accessed at addresses that are not multiples of the size, and the context through moved
+    /// pointers; a pointer that equals an object is not null, and neither are addresses of the stack, context and packet. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
     /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack are
-    /// read as one number.
+    /// read as one number. All helpers take memory in packets.
     pub lenient: bool,
     /// Stack bytes that were never written may be read.
     pub unwritten_stack: bool,
+    /// A pointer in the stack stays one when a helper has read it.
+    pub passed_pointers: bool,
     /// What is known of numbers in the stack.
     pub spills: Spills,
     /// A number in the stack and the register that it came from are narrowed together, and a load of another size than
@@ -73,6 +75,7 @@ impl Default for Abilities {
         Self {
             lenient: true,
             unwritten_stack: true,
+            passed_pointers: true,
             spills: Spills::All,
             linked_spills: true,
             compared_numbers: true,

@@ -133,7 +133,7 @@ impl Transfer<'_> {
         if value.is_scalar()
             && let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
         {
-            let value = self.spilled(&value, size, matches!(src, Operand::Reg(_)));
+            let value = self.spilled(&value, start, size, matches!(src, Operand::Reg(_)));
             return self.store_to_stack(state, frame, (start, start), size, &value);
         }
         let pointer = *pointer;
@@ -253,7 +253,12 @@ impl Transfer<'_> {
     fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Checked<&'s Value> {
         let pointer = self.peek(state, reg)?;
         let config = self.env.config;
-        let of_stack = !config.abilities.lenient && matches!(pointer.kind, Kind::Stack { .. });
+        let lenient = config.abilities.lenient;
+        if !lenient && pointer.kind == Kind::Context && pointer.offset != 0 {
+            let text = format!("expected the unmoved context in {reg}, found {pointer}");
+            return Err(Violation::new(Code::Context, text));
+        }
+        let of_stack = !lenient && matches!(pointer.kind, Kind::Stack { .. });
         if config.strict_alignment || of_stack {
             self.check_alignment(reg, pointer, offset, size)?;
         }
@@ -337,11 +342,12 @@ impl Transfer<'_> {
     }
 
     /// What of a number in the stack is known, as far as abilities go.
-    fn spilled(&self, value: &Value, size: Size, from_register: bool) -> Value {
+    fn spilled(&self, value: &Value, start: u32, size: Size, from_register: bool) -> Value {
         let abilities = self.env.config.abilities;
         let constant = value.as_constant();
         let kept = match abilities.spills {
             _ if constant == Some(0) => true,
+            _ if !abilities.lenient && !start.is_multiple_of(8) => false,
             Spills::All => true,
             _ if !from_register => false,
             Spills::Registers => true,

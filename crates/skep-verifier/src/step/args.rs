@@ -138,6 +138,10 @@ impl<'a> Transfer<'a> {
             }
             ArgKind::ValueOf => self.value_of(proto, reg, value, known)?,
             ArgKind::FixedMemory { access, bytes } => {
+                let moved = value.offset.unsigned_abs() % bytes.clamp(1, 8) != 0;
+                if !self.env.config.abilities.lenient && bytes.is_power_of_two() && moved {
+                    return Err(expected(proto, reg, "an address that is a multiple of the size", value));
+                }
                 known.filled.extend(self.memory(state, proto, reg, value, (bytes, bytes), access)?);
             }
             ArgKind::Memory { .. } if proto.args.contains(&LOCAL) && !value.is_maybe_null() => {

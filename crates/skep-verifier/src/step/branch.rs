@@ -98,6 +98,10 @@ impl Transfer<'_> {
         match cond {
             // Nothing is narrowed or decided.
             _ if a_varies && b_varies && !abilities.compared_numbers => (nothing, nothing),
+            // Decided only by a constant on the right. On the impossible way, the number gets the constant's bounds.
+            _ if !a_varies && b_varies && !abilities.compared_numbers => {
+                (taken.or(Some((*a, *a))), not_taken.or(Some((*a, *a))))
+            }
             Cond::Eq | Cond::Ne if (a_varies || b_varies) && !abilities.unequal_numbers => match cond {
                 Cond::Eq => (taken.or(nothing), nothing),
                 _ => (nothing, not_taken.or(nothing)),

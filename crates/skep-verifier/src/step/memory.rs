@@ -75,6 +75,9 @@ impl<'a> Transfer<'a> {
             let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
             return Err(Violation::new(Code::Argument, text));
         }
+        if value.is_packet() && !proto.takes_packet() && !self.env.config.abilities.lenient {
+            return Err(expected(proto, reg, "memory outside of packets", value));
+        }
         if access != Access::Write {
             self.region(state, reg, value, 0, most, Intent::Read)?;
         }
@@ -95,7 +98,10 @@ impl<'a> Transfer<'a> {
             self.check_readable(state, frame, first, end)?;
         }
         if access == Access::Read {
-            return Ok(None);
+            // Without the ability, a pointer that a helper has read is a number afterwards.
+            let stack = &state.frames()[usize::from(frame)].stack;
+            let passed = !self.env.config.abilities.passed_pointers && stack.is_withheld(first, end);
+            return Ok(passed.then_some(Filled { frame, start: first, end, sure: most }));
         }
         self.overwrite_by_call(state, proto, frame, first, end)?;
         self.end_copies(state, frame, first, end);

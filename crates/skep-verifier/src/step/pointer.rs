@@ -100,6 +100,14 @@ impl Transfer<'_> {
             if !null {
                 return refused("a pointer may only be compared with null or a pointer of its kind");
             }
+            let is_plain = matches!(src, Operand::Imm(_))
+                && !matches!(
+                    pointer.kind,
+                    Kind::Context | Kind::Stack { .. } | Kind::Packet | Kind::PacketMeta
+                );
+            if !self.env.config.abilities.lenient && !is_plain {
+                return Ok(nothing);
+            }
             return Ok(null_test(cond, pointer, self.keeps_identity(pointer.kind)));
         }
         if cond == Cond::Set && self.may_leak() {

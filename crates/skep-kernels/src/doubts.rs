@@ -13,7 +13,7 @@ pub fn abilities(version: Version) -> Abilities {
     Abilities {
         lenient: false,
         unwritten_stack: since(6, 3),
-        passed_pointers: since(6, 12),
+        passed_pointers: since(6, 18),
         spills: match version {
             _ if since(6, 3) => Spills::All,
             _ if since(5, 16) => Spills::Registers,

@@ -34,8 +34,14 @@ impl Object {
             is_member.then(|| program.target().ok()?).flatten()
         };
         let section = |program: &skep_elf::Program| (program.name().to_owned(), program.section().to_owned());
+        // The size that libbpf takes from the type of values.
+        let with_size = |def: &MapDef| {
+            let types = object.btf().zip(def.value_btf);
+            let declared = types.and_then(|(types, id)| types.size(id).ok());
+            MapDef { value_size: declared.unwrap_or(def.value_size), ..def.clone() }
+        };
         Self {
-            maps: object.maps().iter().map(|map| map.def.clone()).collect(),
+            maps: object.maps().iter().map(|map| with_size(&map.def)).collect(),
             symbols: needed.map(|symbol| (symbol.name.to_owned(), symbol.kind)).collect(),
             members: object.programs().iter().filter_map(member).collect(),
             links: object.has_section(".struct_ops.link"),

@@ -138,7 +138,7 @@ impl<'a> Transfer<'a> {
             }
             ArgKind::ValueOf => self.value_of(proto, reg, value, known)?,
             ArgKind::FixedMemory { access, bytes } => {
-                let moved = value.offset.unsigned_abs() % bytes.clamp(1, 8) != 0;
+                let moved = !value.offset.unsigned_abs().is_multiple_of(bytes.clamp(1, 8));
                 if !self.env.config.abilities.lenient && bytes.is_power_of_two() && moved {
                     return Err(expected(proto, reg, "an address that is a multiple of the size", value));
                 }

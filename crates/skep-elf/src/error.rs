@@ -94,12 +94,14 @@ pub enum Error {
     // ---- maps ----------------------------------------------------------------------------------------
     /// Maps declared as `struct bpf_map_def`.
     #[error(
-        "section {section} declares maps in the old form (struct bpf_map_def), which says nothing about \
-         types; declare them in SEC(\".maps\") with __uint() and __type()"
+        "section {section} declares maps in the old form (struct bpf_map_def), but {reason}; declare them in \
+         SEC(\".maps\") with __uint() and __type()"
     )]
     LegacyMaps {
         /// The section's name.
         section: String,
+        /// What is wrong.
+        reason: String,
     },
     /// Variables in an arena have no place.
     #[error("section {section} holds variables in an arena, but {reason}")]

@@ -1,7 +1,8 @@
-//! The maps of an object as its users see them. They come from three places:
+//! The maps of an object as its users see them. They come from these places:
 //!
 //! ```text
 //!   section .maps             types with attributes      --declared-->  one map for each variable
+//!   sections maps, maps/NAME  numbers               --legacy---->  one map for each symbol
 //!   .data, .rodata, .bss      bytes and symbols          --data------>  one map for each section
 //!   .addr_space.1             bytes             --arena----->  the start of the declared arena
 //!   .kconfig                  types of configuration     --externs--->  one map for all values
@@ -10,10 +11,12 @@
 mod arena;
 mod data;
 mod declared;
+mod legacy;
 
 pub(crate) use arena::{arena_of, is_arena_data};
 pub(crate) use data::{is_data, of_section, set_variables};
-pub(crate) use declared::{SECTION, at, declared};
+pub(crate) use declared::{SECTION, declared};
+pub(crate) use legacy::{is_legacy, legacy};
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,12 +1,11 @@
 //! One object file, read and checked as a whole: all that its programs share when they are linked.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use skep_btf::Btf;
 
-use crate::elf::{Content, Elf};
+use crate::elf::Elf;
 use crate::error::Error;
 use crate::externs::Externs;
 use crate::functions::{self, Functions, Members};
@@ -22,8 +21,8 @@ pub(crate) struct Parsed {
     pub(crate) ext: Option<Records>,
     /// By section.
     pub(crate) roles: Vec<Role>,
-    /// Where the maps declared in `.maps` stand, by index.
-    pub(crate) map_ranges: Vec<Range<u64>>,
+    /// The declared maps, by the section and the byte in it where the declaration begins.
+    pub(crate) map_places: HashMap<(usize, u64), usize>,
     pub(crate) functions: Functions,
     /// By function: what its exceptions end in.
     pub(crate) exception_callbacks: HashMap<usize, Vec<usize>>,
@@ -60,18 +59,21 @@ impl Parsed {
         let functions = Functions::parse(&elf)?;
         let mut roles = vec![Role::Other; elf.sections.len()];
         let mut object_maps = Vec::new();
-        let mut map_ranges = Vec::new();
+        let mut map_places = HashMap::new();
         if let Some(section) = elf.section(maps::SECTION) {
             roles[section] = Role::Maps;
             for declared in maps::declared(&elf, btf_ref, &functions, section)? {
+                map_places.insert((section, declared.range.start), object_maps.len());
                 object_maps.push(declared.map);
-                map_ranges.push(declared.range);
             }
         }
         for (index, section) in elf.sections.iter().enumerate() {
-            let legacy = &*section.name == "maps" || section.name.starts_with("maps/");
-            if legacy && section.content == Content::Data && section.size > 0 {
-                return Err(Error::LegacyMaps { section: section.name.to_string() });
+            if maps::is_legacy(section) {
+                roles[index] = Role::Maps;
+                for (map, place) in maps::legacy(&elf, index)? {
+                    map_places.insert((index, place.start), object_maps.len());
+                    object_maps.push(map);
+                }
             }
             if maps::is_arena_data(section) {
                 roles[index] = Role::Arena(maps::arena_of(section, &object_maps)?);
@@ -99,7 +101,7 @@ impl Parsed {
             btf,
             ext,
             roles,
-            map_ranges,
+            map_places,
             functions,
             exception_callbacks,
             members,
@@ -110,9 +112,9 @@ impl Parsed {
         Ok((parsed, object_maps))
     }
 
-    /// The map that starts at a byte of section `.maps`.
-    pub(crate) fn map_at(&self, address: u64) -> Option<usize> {
-        maps::at(&self.map_ranges, address)
+    /// The map whose declaration starts at a byte of a section.
+    pub(crate) fn map_at(&self, section: usize, address: u64) -> Option<usize> {
+        self.map_places.get(&(section, address)).copied()
     }
 
     /// Whether its programs may call helpers that are for GPL-compatible programs.

@@ -125,7 +125,7 @@ impl Linker<'_> {
         };
         match self.object.roles[home] {
             Role::Maps => {
-                let map = u64::try_from(address).ok().and_then(|at| self.object.map_at(at));
+                let map = u64::try_from(address).ok().and_then(|at| self.object.map_at(home, at));
                 match map {
                     Some(map) => {
                         write(LOAD_MAP, map as i32, 0);

@@ -12,12 +12,13 @@
 //! The invariant: a [`MapDef`] that leaves this module has a known kind and no size that its kind cannot have. The
 //! runtime may not provide the kind.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_btf::{Btf, Kind, Member, Type};
 
-use crate::elf::{Elf, Place};
+use crate::elf::{Elf, Place, SymbolKind};
 use crate::error::Error;
 use crate::functions::Functions;
 
@@ -59,12 +60,14 @@ pub(crate) fn declared(
     let btf = btf.ok_or(Error::MapsWithoutBtf { missing: ".BTF" })?;
     let variables = btf.data_section(SECTION)?.ok_or(Error::MapsWithoutBtf { missing: "types for them" })?;
     let size = elf.sections[section].size;
+    let starts = starts(elf, section)?;
     let mut maps = Vec::new();
     for variable in variables.variables().filter(|variable| variable.var.kind == Kind::Var) {
         let name = variable.var.name()?;
         let ty = btf.resolve(variable.var.target())?;
         let attributes = Attributes::read(btf, name, &ty)?;
-        let start = u64::from(variable.offset);
+        // Some compilers leave the offset to the loader.
+        let start = starts.get(name).copied().unwrap_or(variable.offset.into());
         let range = start..start + u64::from(ty.size().unwrap_or(0));
         if range.end > size {
             return Err(Error::MapMalformed {
@@ -88,8 +91,16 @@ pub(crate) fn declared(
     Ok(maps)
 }
 
+/// Where the section's symbols are, by name.
+fn starts(elf: &Elf, section: usize) -> Result<HashMap<&str, u64>, Error> {
+    let here = elf.symbols.iter().filter(|symbol| {
+        symbol.kind == SymbolKind::Data && symbol.exported && symbol.place == Place::Section(section)
+    });
+    here.map(|symbol| Ok((elf.symbol_name(symbol)?, symbol.value))).collect()
+}
+
 /// The map that starts at byte `address` of `.maps`.
-pub(crate) fn at(maps: &[Range<u64>], address: u64) -> Option<usize> {
+fn at(maps: &[Range<u64>], address: u64) -> Option<usize> {
     maps.binary_search_by_key(&address, |range| range.start).ok()
 }
 
@@ -356,7 +367,7 @@ enum Demand {
 
 /// Checks a definition against its kind, and sets the sizes that depend on the kind alone. The number of elements is
 /// checked when the map is created, since it often depends on the number of CPUs.
-fn complete(def: &mut MapDef) -> Result<(), Error> {
+pub(super) fn complete(def: &mut MapDef) -> Result<(), Error> {
     use MapKind as K;
     let key = match def.kind {
         K::Queue | K::Stack | K::BloomFilter | K::Ringbuf | K::UserRingbuf | K::Arena => Demand::Exactly(0),

@@ -4,16 +4,84 @@ use super::refused;
 use crate::support::btf::Attribute::{self, Member, Number, Type};
 use crate::support::btf::{Types, object_with_map};
 use crate::support::*;
+use skep_abi::{MapDef, MapKind};
 use skep_elf::Object;
 use skep_isa::{Imm64, Insn, Reg};
 
 #[test]
-fn old_map_declarations_are_refused_with_the_new_form() {
+fn old_map_declarations_are_read() {
+    let object = Object::parse(include_bytes!("../../objects/legacy.bpf.o")).unwrap();
+    assert_eq!(object.maps()[0].def, MapDef::new("old", MapKind::Hash, 4, 4, 10));
+    let source = object.program("program").unwrap().source(None).unwrap();
+    let loads = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Map(0), .. });
+    assert!(source.insns.iter().any(loads), "the program names it");
+}
+
+/// An object whose section `maps` holds these numbers, with symbols at these bytes.
+fn with_old_maps(words: &[u32], names: &[(&str, u64)]) -> Vec<u8> {
+    let mut file = ObjectFile::with_program();
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let maps = file.data("maps", &bytes);
+    for (name, at) in names {
+        file.variable(name, maps, *at, 0);
+    }
+    file.build()
+}
+
+#[test]
+fn old_maps_of_maps_name_their_template() {
+    let defs = |bytes: &[u8]| {
+        let object = Object::parse(bytes).unwrap();
+        object.maps().iter().map(|map| map.def.clone()).collect::<Vec<_>>()
+    };
+    let inner = |def: &MapDef| def.inner.as_deref().map(|inner| (inner.kind, inner.value_size));
+    // As in Linux's samples: the sixth number is a place among the maps.
+    let words = [[2, 4, 8, 1, 0, 0, 0], [12, 4, 4, 2, 0, 0, 0], [13, 4, 4, 2, 0, 1, 0]].concat();
+    let maps = defs(&with_old_maps(&words, &[("third", 56), ("first", 0), ("second", 28)]));
+    assert_eq!(maps.iter().map(|def| &*def.name).collect::<Vec<_>>(), ["first", "second", "third"]);
+    assert_eq!(inner(&maps[1]), Some((MapKind::Array, 8)));
+    assert_eq!(inner(&maps[2]), None, "a map of maps is no template");
+    // As iproute2 has it: the eighth is the sixth of the template.
+    let words = [[12, 4, 4, 2, 0, 9, 0, 7, 0], [1, 4, 16, 1, 0, 7, 0, 0, 0]].concat();
+    let maps = defs(&with_old_maps(&words, &[("outer", 0), ("template", 36)]));
+    assert_eq!(inner(&maps[0]), Some((MapKind::Hash, 16)));
+}
+
+#[test]
+fn damaged_old_map_declarations_are_refused() {
+    let start = "section maps declares maps in the old form (struct bpf_map_def), but ";
+    let end = "; declare them in SEC(\".maps\") with __uint() and __type()";
+    let words = [2, 4, 8, 1, 0];
     assert_eq!(
-        refused(include_bytes!("../../objects/legacy.bpf.o")),
-        "section maps declares maps in the old form (struct bpf_map_def), which says nothing about types; \
-         declare them in SEC(\".maps\") with __uint() and __type()"
+        refused(&with_old_maps(&words, &[])),
+        format!("{start}no symbol says where each of them begins{end}")
     );
+    let short = |at| refused(&with_old_maps(&words, &[("a", 0), ("b", at)]));
+    assert_eq!(short(8), format!("{start}map a has 8 bytes, at least 16 are needed{end}"));
+    assert_eq!(short(u64::MAX), format!("{start}map a has 0 bytes, at least 16 are needed{end}"));
+    assert_eq!(short(20), format!("{start}map b has 0 bytes, at least 16 are needed{end}"));
+    let unknown = refused(&with_old_maps(&[99, 4, 8, 1, 0], &[("a", 0)]));
+    assert_eq!(unknown, "map a is of the unknown type 99; the last that is known is 33 (arena)");
+}
+
+#[test]
+fn symbols_say_where_maps_are() {
+    let mut types = Types::new();
+    let sizes = [("type", 2), ("key_size", 4), ("value_size", 4), ("max_entries", 1)];
+    let map = types.map(&sizes.map(|(name, number)| Number(name, number)));
+    // As old compilers wrote it: all offsets are 0.
+    types.data_section(".maps", &[("a", map, 0, 32), ("b", map, 0, 32)]);
+    let mut file = ObjectFile::new();
+    let code = file.program("f", &[&LOAD_R1[..], &[0; 8], &RETURN_0].concat());
+    let maps = file.data(".maps", &[0; 64]);
+    file.info(".BTF", types.build());
+    file.variable("a", maps, 32, 32);
+    let b = file.variable("b", maps, 0, 32);
+    file.relocate(code, 0, R_BPF_64_64, b);
+    let object = Object::parse(&file.build()).unwrap();
+    assert_eq!(object.maps().iter().map(|map| &*map.def.name).collect::<Vec<_>>(), ["b", "a"]);
+    let source = object.program("f").unwrap().source(None).unwrap();
+    assert_eq!(source.insns[0], Insn::LoadImm64 { dst: Reg::R1, value: Imm64::Map(0) });
 }
 
 #[test]

@@ -66,6 +66,11 @@ impl Btf {
         let place = |part: Range<usize>| section.start + part.start..section.start + part.end;
         let types = place(header.part(0, "the types lie beyond the section")?);
         let strings = place(header.part(8, "the strings lie beyond the section")?);
+        if base.is_none() && bytes[strings.clone()].first().is_some_and(|first| *first != 0) {
+            let reason =
+                "the first string is not empty: these are a module's types, which need the kernel's first";
+            return Err(Error::Damaged { section: SECTION, offset: strings.start - section.start, reason });
+        }
         let after = |a: u32, b: usize| u32::try_from(b).ok().and_then(|b| a.checked_add(b));
         let (first, first_string) = match &base {
             Some(base) => (
@@ -215,6 +220,24 @@ impl Btf {
 
     pub(crate) fn base(&self) -> Option<&Self> {
         self.base.as_deref()
+    }
+
+    /// The bytes of its own types.
+    pub(crate) fn own_bytes(&self) -> &[u8] {
+        &self.bytes[self.types.clone()]
+    }
+
+    /// The bytes of its own strings.
+    pub(crate) fn own_strings(&self) -> &[u8] {
+        &self.bytes[self.strings.clone()]
+    }
+
+    /// The bytes of one of its own types.
+    pub(crate) fn record(&self, id: u32) -> Result<&[u8], Error> {
+        let index = id.checked_sub(self.first).map(|index| index as usize);
+        let start = index.and_then(|index| self.starts.get(index)).ok_or(Error::TypeMissing { id })?;
+        let end = self.type_at(*start as usize)?.1;
+        Ok(&self.own_bytes()[*start as usize..end])
     }
 
     /// Finds where each type starts.

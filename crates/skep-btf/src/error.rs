@@ -20,6 +20,11 @@ pub enum Error {
         /// What is missing or wrong.
         reason: String,
     },
+    /// Types of a module that continue no other types, or others than these.
+    #[error(
+        "these are not the types of a module of that kernel: a module's continue the kernel's, and are built with them"
+    )]
+    NoModule,
     /// A type number that no type has.
     #[error("there is no type {id}")]
     TypeMissing {

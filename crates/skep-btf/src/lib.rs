@@ -36,6 +36,7 @@ mod error;
 mod ext;
 mod header;
 mod index;
+mod join;
 mod names;
 mod special;
 mod strings;

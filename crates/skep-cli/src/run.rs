@@ -73,7 +73,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     }
     let mut object = Object::open(&args.object)?;
     if let Some(types) = &args.btf {
-        target::set(&mut object, Some(types), None, None)?;
+        target::set(&mut object, std::slice::from_ref(types), None, None)?;
     }
     let name = choose(&object, args.prog.as_deref())?;
     match (&args.pcap, &args.data_in) {

@@ -1,7 +1,7 @@
 //! The kernel or host that a verified object is for: its types, configuration and release.
 
 use skep::{Btf, Error, Object};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Path of the running kernel's types.
@@ -26,18 +26,18 @@ pub(crate) fn release(text: &str) -> Result<String, String> {
 /// Passes the target's description to the object. Missing parts that are needed come from the running system.
 pub(crate) fn set(
     object: &mut Object,
-    btf: Option<&Path>,
+    btf: &[PathBuf],
     kconfig: Option<&Path>,
     kernel: Option<&str>,
 ) -> Result<(), Error> {
     let mut release = kernel.map(str::to_owned);
     match btf {
-        Some(path) => object.set_host_types(Arc::new(types(path)?)),
-        None if object.refers_to_host() && Path::new(SYSTEM).exists() => {
+        [kernel, modules @ ..] => object.set_host_types(joined(kernel, modules)?),
+        [] if object.refers_to_host() && Path::new(SYSTEM).exists() => {
             object.set_host_types(Arc::new(types(Path::new(SYSTEM))?));
             release = release.or_else(|| Some(std::fs::read_to_string(RELEASE).ok()?.trim().to_owned()));
         }
-        None => {}
+        [] => {}
     }
     let text = kconfig.map(read).transpose()?;
     // The heading of a configuration has its release.
@@ -50,6 +50,25 @@ pub(crate) fn set(
 /// Reads the types in a file.
 pub(crate) fn types(path: &Path) -> Result<Btf, Error> {
     Btf::parse(read(path)?).map_err(|source| Error::Types { path: path.to_owned(), source })
+}
+
+/// The types of a kernel with those of its modules.
+fn joined(kernel: &Path, modules: &[PathBuf]) -> Result<Arc<Btf>, Error> {
+    let base = Arc::new(types(kernel)?);
+    let mut parsed = Vec::with_capacity(modules.len());
+    for path in modules {
+        let module = Btf::parse_split(read(path)?, Arc::clone(&base));
+        parsed.push(module.map_err(|source| Error::Types { path: path.clone(), source })?);
+    }
+    if parsed.is_empty() {
+        return Ok(base);
+    }
+    let all = base.join(&parsed).map_err(|source| {
+        let alone = |module: &Btf| base.join(std::slice::from_ref(module)).is_err();
+        let culprit = parsed.iter().position(alone).map_or(kernel, |at| &modules[at]);
+        Error::Types { path: culprit.to_owned(), source }
+    })?;
+    Ok(Arc::new(all))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -37,7 +37,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
     /// The types of the kernel or host that the programs are for: raw BTF, or an ELF file with a .BTF section; by
-    /// default the running system's, if programs need types. With --kernels: RELEASE=FILE, any number of times.
+    /// default the running system's, if programs need types. Given again: modules of that kernel (.ko files, or what
+    /// /sys/kernel/btf has of them). With --kernels: RELEASE=FILE, any number of times.
     #[arg(long, value_name = "FILE")]
     btf: Vec<PathBuf>,
     /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
@@ -142,9 +143,6 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let [path] = &args.objects[..] else {
         return Err(Failure::Usage("several objects can be verified only with --kernels".to_owned()));
     };
-    if args.btf.len() > 1 {
-        return Err(Failure::Usage("--btf can be given several times only with --kernels".to_owned()));
-    }
     let (verdicts, texts) = match programs(args, path) {
         Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
         Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
@@ -169,8 +167,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 /// The object, and which of its programs to verify.
 fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
     let mut object = Object::open(path)?;
-    let types = args.btf.first().map(PathBuf::as_path);
-    target::set(&mut object, types, args.kconfig.as_deref(), args.kernel.as_deref())?;
+    target::set(&mut object, &args.btf, args.kconfig.as_deref(), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
         None => Ok((object, known)),

@@ -106,6 +106,83 @@ fn a_file_continues_another() {
     assert!(base.ty(own).is_err());
 }
 
+#[test]
+fn modules_follow_each_other_behind_the_kernel() {
+    let mut base = Types::new();
+    let int = base.int("int", 4);
+    let base_bytes = base.build();
+    let base_btf = Arc::new(Btf::parse(base_bytes).unwrap());
+    // Both begin with the same numbers; each has every kind of type that refers to others.
+    let module = |prefix: &str| {
+        let mut types = Types::after(&base);
+        let named = |name: &str| format!("{prefix}_{name}");
+        let own = types.structure(&named("struct"), &[(&named("member"), int)]);
+        let pointer = types.pointer(own);
+        let array = types.array(own, 3);
+        types.structure(&named("outer"), &[(&named("array"), array), (&named("pointer"), pointer)]);
+        types.enumeration(&named("enum"), &[(&named("value"), 7)]);
+        types.typedef(&named("typedef"), own);
+        let function = types.function(&named("function"), 1, pointer, &[(&named("param"), own)]);
+        types.add(&named("tag"), 17, 0, function, &[u32::MAX]);
+        Btf::parse_split(types.build(), base_btf.clone()).unwrap()
+    };
+    let modules = [module("a"), module("b"), module("c")];
+    let joined = base_btf.join(&modules).unwrap();
+    let own: u32 = modules.iter().map(|module| module.len() - base_btf.len()).sum();
+    assert_eq!(joined.len(), base_btf.len() + own);
+    assert_eq!(joined.find("int", Kind::Int), Some(int));
+    for (prefix, module) in ["a", "b", "c"].iter().zip(&modules) {
+        let named = |name: &str| format!("{prefix}_{name}");
+        let id =
+            |name: &str, kind| joined.find(&named(name), kind).unwrap_or_else(|| panic!("{prefix}_{name}"));
+        let own = id("struct", Kind::Struct);
+        let member = joined.members(own).unwrap().next().unwrap();
+        assert_eq!((member.name().unwrap(), member.ty), (&*named("member"), int));
+        assert_eq!(joined.resolve(id("typedef", Kind::Typedef)).unwrap().id, own);
+        let outer: Vec<_> = joined.members(id("outer", Kind::Struct)).unwrap().collect();
+        assert_eq!(joined.ty(outer[0].ty).unwrap().array().unwrap().element, own);
+        assert_eq!(joined.pointer(outer[1].ty).unwrap().unwrap().to, own);
+        let value = joined.ty(id("enum", Kind::Enum)).unwrap().enumerators().next().unwrap();
+        assert_eq!((value.name().unwrap(), value.value), (&*named("value"), 7));
+        let function = id("function", Kind::Func);
+        let prototype = joined.prototype(function).unwrap();
+        let param = prototype.params().next().unwrap();
+        assert_eq!((param.name().unwrap(), param.ty), (&*named("param"), own));
+        assert_eq!(prototype.target(), outer[1].ty);
+        assert_eq!(joined.decl_tags(function).next().unwrap().name, named("tag"));
+        // It says the same of each as the module's own file.
+        for ty in module.own_types() {
+            let name = ty.name().unwrap();
+            let found = joined.find(name, ty.kind).filter(|_| !name.is_empty());
+            assert!(name.is_empty() || found.is_some(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn only_modules_of_a_kernel_are_joined_with_it() {
+    let mut base = Types::new();
+    let int = base.int("int", 4);
+    let btf = Arc::new(parse(&base));
+    let other = Arc::new(parse(&base));
+    let mut types = Types::after(&base);
+    types.typedef("count", int);
+    let module = Btf::parse_split(types.build(), other).unwrap();
+    assert_eq!(btf.join(&[module]).unwrap_err(), Error::NoModule, "another kernel's");
+    assert_eq!(btf.join(&[parse(&base)]).unwrap_err(), Error::NoModule, "a kernel");
+    let anew = Btf::parse_split(base.build(), btf.clone()).unwrap();
+    assert_eq!(btf.join(&[anew]).unwrap_err(), Error::NoModule, "a kernel read as a module");
+    let mut types = Types::after(&base);
+    types.typedef("count", 900);
+    let module = Btf::parse_split(types.build(), btf.clone()).unwrap();
+    assert_eq!(btf.join(&[module]).unwrap_err(), Error::TypeMissing { id: 900 });
+    assert_eq!(btf.join(&[]).unwrap().len(), btf.len());
+    let mut types = Types::after(&base);
+    types.typedef("count", int);
+    let alone = Btf::parse(types.build()).unwrap_err().to_string();
+    assert!(alone.contains("need the kernel's first"), "{alone}");
+}
+
 /// A structure with a member of every kind.
 fn everything() -> (Btf, Numbers) {
     let mut types = Types::new();

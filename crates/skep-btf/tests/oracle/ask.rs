@@ -1,5 +1,7 @@
 //! The promise for untrusted types: they are refused, or every query on them is answered or refused, without a panic.
 
+use std::sync::Arc;
+
 use skep_btf::{Btf, Ext};
 
 /// Reads `bytes` as types and runs every query. Returns whether they were valid types.
@@ -16,6 +18,17 @@ pub fn check(bytes: &[u8]) -> bool {
             return false;
         }
     };
+    // As the types of a module of themselves, twice.
+    let len = btf.len();
+    let base = Arc::new(btf);
+    if let Ok(module) = Btf::parse_split(bytes, Arc::clone(&base)) {
+        let own = module.len() - len;
+        let twin = Btf::parse_split(bytes, Arc::clone(&base)).expect("the same bytes");
+        if let Ok(joined) = base.join(&[module, twin]) {
+            assert_eq!(joined.len(), len + 2 * own);
+        }
+    }
+    let btf = base;
     // A few suffice: there may be many, and each may be large.
     for ty in btf.own_types().take(100) {
         let id = ty.id;

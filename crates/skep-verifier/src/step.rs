@@ -116,8 +116,8 @@ impl<'a> Transfer<'a> {
                 return self.branch(state, width, cond, dst, src, offset);
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
-                let next = self.call_helper(state, id)?;
-                return Ok(Next::To(next.unwrap_or(self.slot + 1)));
+                self.call_helper(state, id)?;
+                return Ok(Next::To(self.slot + 1));
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 return Ok(Next::To(self.call_local(state, offset)?));

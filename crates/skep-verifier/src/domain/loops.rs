@@ -121,12 +121,6 @@ pub(crate) fn goes_on_longer(new: &[LoopCount], old: &[LoopCount]) -> bool {
     })
 }
 
-/// The invocation of the outermost construct in which two lists differ.
-pub(crate) fn differs_in(new: &[LoopCount], old: &[LoopCount]) -> Option<u32> {
-    let (new, _) = new.iter().zip(old).find(|(new, old)| new.count != old.count || new.id != old.id)?;
-    Some(new.id)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,8 @@ pub(crate) struct Needs(pub(crate) [FrameNeeds; MAX_FRAMES]);
 impl FrameNeeds {
     pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX, written: u128::MAX };
 
+    const NONE: Self = Self { regs: 0, stack: 0, written: 0 };
+
     pub(crate) fn has(&self, reg: Reg) -> bool {
         self.regs & 1 << reg.number() != 0
     }
@@ -50,6 +52,23 @@ impl FrameNeeds {
 
 impl Needs {
     pub(crate) const ALL: Self = Self([FrameNeeds::ALL; MAX_FRAMES]);
+    pub(crate) const NONE: Self = Self([FrameNeeds::NONE; MAX_FRAMES]);
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (mine, other) in self.0.iter_mut().zip(&other.0) {
+            mine.join(other);
+        }
+    }
+
+    /// The numbers of both; `None` if there are none.
+    pub(crate) fn common(&self, other: &Self) -> Option<Self> {
+        let mut common = Self::NONE;
+        for (at, (mine, other)) in self.0.iter().zip(&other.0).enumerate() {
+            common.0[at] =
+                FrameNeeds { regs: mine.regs & other.regs, stack: mine.stack & other.stack, written: 0 };
+        }
+        (common != Self::NONE).then_some(common)
+    }
 }
 
 /// The units that `start..end` touches, counted in bytes from the bottom of a stack.

@@ -69,8 +69,8 @@ pub(crate) enum Visit {
         node: u32,
         /// The state before widening.
         exact: Box<State>,
-        /// The invocation that made progress since the state that it was compared with.
-        invocation: u32,
+        /// The numbers that were widened.
+        widened: Box<Needs>,
     },
 }
 
@@ -90,8 +90,8 @@ pub(crate) struct Explored {
     kept: u64,
     /// The nodes since the first speculation that is not confirmed yet.
     journal: Option<Vec<u32>>,
-    /// Invocations in which a speculation failed, ascending.
-    exact: Vec<u32>,
+    /// By slot: numbers that are not widened there, since a speculation about them failed.
+    exact: HashMap<u32, Box<Needs>>,
 }
 
 struct Node {
@@ -190,13 +190,18 @@ impl Explored {
             pending_bytes: 0,
             kept: 0,
             journal: None,
-            exact: Vec::new(),
+            exact: HashMap::new(),
         }
     }
 
     /// How many values were compared or copied so far.
     pub(crate) fn work(&self) -> u64 {
         self.ids.work
+    }
+
+    /// Counts work that others did.
+    pub(crate) fn charge(&mut self, work: u64) {
+        self.ids.work += work;
     }
 
     /// How many states are kept now.
@@ -338,6 +343,7 @@ impl Explored {
         state: &mut State,
         slot: usize,
         parent: u32,
+        iterates: bool,
         liveness: &Liveness,
     ) -> Visit {
         self.ids.work += forget_dead(state, slot, liveness);
@@ -353,7 +359,7 @@ impl Explored {
         if let Some(visit) = self.find(state, slot, parent, point, &fingerprint) {
             return visit;
         }
-        if let Some((invocation, exact)) = self.widen(state, slot, point) {
+        if iterates && let Some((widened, exact)) = self.widen(state, slot, point) {
             // The widened state may be an explored one.
             let fingerprint = Fingerprint::of(state, slot);
             match self.find(state, slot, parent, point, &fingerprint) {
@@ -361,7 +367,7 @@ impl Explored {
                 Some(visit) => return visit,
                 None => {
                     let node = self.keep(state, slot, point, &fingerprint, parent);
-                    return Visit::Speculative { node, exact, invocation };
+                    return Visit::Speculative { node, exact, widened };
                 }
             }
         }
@@ -416,13 +422,12 @@ impl Explored {
         None
     }
 
-    /// Widens the state if the path came back here with progress. Returns the invocation that made progress, and the
-    /// exact state.
-    fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(u32, Box<State>)> {
+    /// Widens the state if the path came back here with progress. Returns the widened numbers and the exact state.
+    fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(Box<Needs>, Box<State>)> {
         if state.loops.as_slice().is_empty() {
             return None;
         }
-        let mut best: Option<(usize, Snapshot, u32)> = None;
+        let mut best: Option<(usize, Snapshot)> = None;
         let mut at = self.points[point].latest;
         for _ in 0..MAX_EARLIER {
             let Some(node) = self.nodes.get(at as usize) else { break };
@@ -431,28 +436,27 @@ impl Explored {
                 && node.open > 0
                 && let Some(snapshot) = node.snapshot
                 && self.snapshots.progress(&snapshot, state) == Some(Ordering::Greater)
-                && let Some(invocation) = self.snapshots.differs_in(&snapshot, state)
-                && self.exact.binary_search(&invocation).is_err()
+                && self.snapshots.differ_in_numbers(&snapshot, state, &mut self.ids)
             {
                 let distance = self.snapshots.distance(&snapshot, state);
                 if best.as_ref().is_none_or(|(least, ..)| distance < *least) {
-                    best = Some((distance, snapshot, invocation));
+                    best = Some((distance, snapshot));
                 }
             }
             at = node.before;
         }
-        let (_, snapshot, invocation) = best?;
+        let (_, snapshot) = best?;
         let mut exact = Box::new(State::default());
         exact.copy_from(state);
         self.ids.work += (exact.bytes() / size_of::<Value>()) as u64;
-        self.snapshots.widen(&snapshot, state).then_some((invocation, exact))
+        let mut widened = Box::new(Needs::default());
+        let but = self.exact.get(&(slot as u32)).map_or(&Needs::NONE, |but| but);
+        self.snapshots.widen(&snapshot, state, but, &mut widened).then_some((widened, exact))
     }
 
-    /// Stops speculation about an invocation.
-    pub(crate) fn never_widen(&mut self, invocation: u32) {
-        if let Err(at) = self.exact.binary_search(&invocation) {
-            self.exact.insert(at, invocation);
-        }
+    /// Numbers that are not to be widened at a slot from now on.
+    pub(crate) fn never_widen(&mut self, slot: usize, numbers: &Needs) {
+        self.exact.entry(slot as u32).or_default().join(numbers);
     }
 
     /// Begins to journal new nodes, `node` being the last one; returns how many there were before it.

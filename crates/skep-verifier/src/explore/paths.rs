@@ -92,12 +92,12 @@ impl Walker<'_> {
             self.explored.open(self.node);
             self.trail.branch(&self.transfer.notes);
             let (node, history) = (self.node, self.history.len());
-            let turn = Turn { slot, taken: true };
+            let turn = Turn { slot, taken: stays != Some(true) };
             self.pending.push(Path { state, slot: to, node, history, turn, bytes });
             self.note_peak();
         }
-        if stays {
-            let turn = Turn { slot, taken: false };
+        if let Some(taken) = stays {
+            let turn = Turn { slot, taken };
             self.history.push(turn);
             if let Some(observer) = &mut self.observer {
                 observer.turn(turn);

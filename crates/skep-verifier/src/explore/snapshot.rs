@@ -8,7 +8,7 @@
 //! snapshot taken before.
 
 use crate::domain::bytes::ByteSet;
-use crate::domain::loops::{LoopCount, differs_in, goes_on_longer, progress};
+use crate::domain::loops::{LoopCount, goes_on_longer, progress};
 use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
@@ -363,11 +363,6 @@ impl SnapshotArena {
         goes_on_longer(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
-    /// The invocation by which `state` and `snapshot` differ.
-    pub(crate) fn differs_in(&self, snapshot: &Snapshot, state: &State) -> Option<u32> {
-        differs_in(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
-    }
-
     /// Whether `snapshot` does not subsume `state` because of the value in that place alone, where an earlier
     /// comparison with the snapshot failed. States of one slot often differ in the same place, so this spares looking
     /// for it again.
@@ -401,6 +396,22 @@ impl SnapshotArena {
     /// `None` if `snapshot` does not subsume `state`, else whether the two are equal. Both must be of the same slot and
     /// know nothing that is dead there. Where they differ, `ids.place` says in which place.
     pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
+        self.subsumes_but(snapshot, state, ids, self.settled(snapshot))
+    }
+
+    /// Whether only numbers keep `snapshot` from subsuming `state`.
+    pub(crate) fn differ_in_numbers(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> bool {
+        self.subsumes_but(snapshot, state, ids, Some(&Needs::NONE.0)).is_some()
+    }
+
+    /// The same, where other numbers than `needed` may be any, if that is known.
+    fn subsumes_but(
+        &self,
+        snapshot: &Snapshot,
+        state: &State,
+        ids: &mut Ids,
+        needed: Option<&[FrameNeeds]>,
+    ) -> Option<bool> {
         ids.place = Place::UNKNOWN;
         if snapshot.frames.len as usize != state.frames().len() {
             return None;
@@ -411,12 +422,11 @@ impl SnapshotArena {
         let mut values = self.values[snapshot.values.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
         let (values_behind, cells_behind) = (snapshot.values.range().end, snapshot.cells.range().end);
-        let settled = self.settled(snapshot);
         for (at, (snapshot, frame)) in
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
         {
             // Once settled, other numbers may be any.
-            let needs = settled.map_or(&FrameNeeds::ALL, |needs| &needs[at]);
+            let needs = needed.map_or(&FrameNeeds::ALL, |needs| &needs[at]);
             let free = |reg: usize| needs.regs & 1 << reg == 0;
             if snapshot.call_slot != frame.call_slot || snapshot.sections != frame.sections {
                 return None;

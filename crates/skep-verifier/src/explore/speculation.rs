@@ -1,6 +1,6 @@
 //! Speculative widening: making numbers unknown that every iteration of a loop may change.
 //!
-//! A path that comes back to a slot inside of a construct that ends by itself ([`crate::domain::loops`]) may find its
+//! A path that comes back to where a construct iterates that ends by itself ([`crate::domain::loops`]) may find its
 //! state unchanged but for a few numbers: a sum, a counter. Walked iteration by iteration it would never find a state
 //! that subsumes it. So the walk *speculates* that no check depends on these numbers and widens them to unknown
 //! ([`crate::explore::widen`]). The state of the next iteration is then subsumed, and the loop is done.
@@ -11,10 +11,14 @@
 //!                                   '- the exact state is kept, in case the speculation fails
 //! ```
 //!
-//! Widening is always sound, but it may lead to a refusal where the exact states would not. Then everything learned
-//! since is rolled back, facts included, and the path is walked exactly. The cost of a speculation counts against the
-//! limits.
+//! Widening is always sound, but it may lead to a refusal where the exact states would not. Then the path is followed
+//! back from the violation, to find the widened numbers that the violation was made of or, if there are none, those on
+//! which a branch on the way depended. These are *to blame*: everything learned since they were widened is rolled back,
+//! facts included, they are not widened at that slot any more, and the path goes on from there. If no widened number is
+//! to blame, the exact states have the violation as well. The cost of a speculation counts against the limits. Each
+//! failure takes one number from a finite set, so no program is rolled back for ever.
 
+use crate::domain::needs::Needs;
 use crate::domain::state::State;
 use crate::explore::paths::Turn;
 use crate::explore::trail::TrailMark;
@@ -39,8 +43,8 @@ pub(crate) struct Speculation {
     node: u32,
     /// The node of the widened state: it is confirmed once all paths from there are safe.
     widened: u32,
-    /// The invocation of the construct that makes progress.
-    invocation: u32,
+    /// The numbers that were widened.
+    numbers: Box<Needs>,
     /// Lengths to roll back to.
     pending: usize,
     history: usize,
@@ -60,8 +64,8 @@ pub(crate) struct Doubt {
 
 impl Walker<'_> {
     /// Records that the path goes on with a widened state in place of `exact`, which is below `node`.
-    pub(crate) fn speculate(&mut self, exact: State, node: u32, invocation: u32) {
-        let bytes = exact.bytes() + size_of::<Speculation>();
+    pub(crate) fn speculate(&mut self, exact: State, node: u32, numbers: Box<Needs>) {
+        let bytes = exact.bytes() + size_of::<Speculation>() + size_of::<Needs>();
         self.explored.pending_bytes += bytes;
         self.transfer.forks.charge(&exact);
         self.speculations.open.push(Speculation {
@@ -69,7 +73,7 @@ impl Walker<'_> {
             slot: self.transfer.slot,
             node,
             widened: self.node,
-            invocation,
+            numbers,
             pending: self.pending.len(),
             history: self.history.len(),
             facts: self.transfer.record.checkpoint(),
@@ -99,7 +103,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Rolls back the last speculation, and the walk goes on with `state`. If there is none, returns the violation.
+    /// Rolls back the speculations that led to the violation, and the walk goes on with `state`. If none did, returns
+    /// the violation.
     pub(crate) fn roll_back(
         &mut self,
         state: &mut State,
@@ -115,9 +120,17 @@ impl Walker<'_> {
             self.history = doubt.history;
             return Err(doubt.violation);
         }
+        let Some((at, numbers)) = self.blame(&violation) else {
+            if let Some(observer) = &mut self.observer {
+                observer.roll_back(0, &violation);
+            }
+            return Err(violation);
+        };
         if let Some(observer) = &mut self.observer {
-            observer.roll_back(self.speculations.open.len(), &violation);
+            observer.roll_back(at + 1, &violation);
         }
+        let dropped = self.speculations.open.drain(at + 1..);
+        self.explored.pending_bytes -= dropped.map(|speculation| speculation.bytes).sum::<usize>();
         let Some(speculation) = self.speculations.open.pop() else { return Err(violation) };
         let mut violation = violation;
         violation.slot = violation.slot.or(Some(self.transfer.slot as u32));
@@ -135,7 +148,7 @@ impl Walker<'_> {
         self.transfer.record.roll_back(speculation.facts);
         self.explored.roll_back(speculation.nodes);
         self.trail.roll_back(speculation.trail, &mut self.transfer.notes);
-        self.explored.never_widen(speculation.invocation);
+        self.explored.never_widen(speculation.slot, &numbers);
         self.transfer.slot = speculation.slot;
         self.node = speculation.node;
         *state = speculation.exact;
@@ -144,5 +157,24 @@ impl Walker<'_> {
             self.explored.drop_journal();
         }
         Ok(())
+    }
+
+    /// The innermost speculation of which the violation depends on a widened number, and all such numbers of it.
+    fn blame(&mut self, violation: &Violation) -> Option<(usize, Needs)> {
+        let open = &self.speculations.open;
+        if violation.code == Code::Loop {
+            // All that it says is that nothing changed.
+            return open.last().map(|last| (open.len() - 1, *last.numbers));
+        }
+        let Self { trail, transfer, explored, .. } = self;
+        [false, true].into_iter().find_map(|branches| {
+            let marks = open.iter().map(|speculation| speculation.trail);
+            let found = trail.blame(&transfer.env, &transfer.notes, marks.rev(), branches, |back, needs| {
+                let at = open.len() - 1 - back;
+                Some((at, open[at].numbers.common(needs)?))
+            });
+            explored.charge(found.1);
+            found.0
+        })
     }
 }

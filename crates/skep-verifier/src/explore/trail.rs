@@ -296,6 +296,56 @@ impl Trail {
         self.highest = frames.saturating_sub(1);
     }
 
+    /// Follows the path back from its last step, which a violation ended. At each of the marks, the last one first,
+    /// asks `is_it` whether to stop; gives it the number of the mark, and what the violation depends on there. If
+    /// `branches`, it depends on every branch on the way. Returns the answer, and how many steps were looked at.
+    pub(crate) fn blame<T>(
+        &self,
+        env: &Env<'_>,
+        notes: &Notes,
+        marks: impl Iterator<Item = TrailMark>,
+        branches: bool,
+        mut is_it: impl FnMut(usize, &Needs) -> Option<T>,
+    ) -> (Option<T>, u64) {
+        let mut needs = Needs::default();
+        let (mut at, mut behind, mut highest) = (self.steps.len(), notes.notes.len(), 0);
+        for (number, mark) in marks.enumerate() {
+            while at > mark.steps {
+                at -= 1;
+                let step = self.steps[at];
+                if step.keeps() {
+                    at -= 1;
+                    continue;
+                }
+                let last = at + 1 == self.steps.len();
+                let (slot, top) = (step.slot(), step.frame());
+                let here = &notes.notes[behind - step.notes()..behind];
+                behind -= step.notes();
+                let mut called = FrameNeeds::default();
+                if highest > top {
+                    called = needs.0[top + 1];
+                    needs.0[top + 1..=highest].fill(FrameNeeds::default());
+                }
+                highest = top;
+                let rule = &self.rules[slot];
+                if rule.more {
+                    back(env, step, here, &mut needs, &called);
+                } else {
+                    rule.back(step, here, &mut needs);
+                }
+                relies_on(&mut needs, here, top);
+                let insn = &env.program.source.insns[slot];
+                if last || branches && matches!(insn, Insn::JumpIf { .. }) {
+                    needs.0[top].regs |= operands(insn);
+                }
+            }
+            if let Some(found) = is_it(number, &needs) {
+                return (Some(found), (self.steps.len() - at) as u64);
+            }
+        }
+        (None, (self.steps.len() - at) as u64)
+    }
+
     /// The path has ended: settles the states from which all paths have.
     pub(crate) fn follow_back(
         &mut self,
@@ -361,6 +411,21 @@ impl Trail {
                 self.firsts.truncate(start);
                 highest = highest.max(frames - 1);
             }
+        }
+    }
+}
+
+/// The registers that the instruction looks at.
+fn operands(insn: &Insn) -> u16 {
+    match insn {
+        Insn::Call { .. } | Insn::CallReg { .. } => ARGUMENTS,
+        Insn::Exit => 1 << Reg::R0.number(),
+        Insn::LoadPacket { .. } => u16::MAX,
+        Insn::Atomic { .. } => u16::MAX,
+        Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => 1 << dst.number(),
+        _ => {
+            let rule = Rule::of(insn);
+            rule.sources | rule.always | rule.operands
         }
     }
 }

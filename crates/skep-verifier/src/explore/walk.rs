@@ -135,7 +135,8 @@ impl<'a> Walker<'a> {
                 if arrival.calls_back {
                     self.transfer.enter_call(state);
                 }
-                match self.explored.visit(state, slot, self.node, self.transfer.env.liveness) {
+                let liveness = self.transfer.env.liveness;
+                match self.explored.visit(state, slot, self.node, arrival.iterates, liveness) {
                     Visit::Subsumed(node) => {
                         self.trail.end_at(node, &self.explored);
                         if let Some(observer) = &mut self.observer {
@@ -148,9 +149,9 @@ impl<'a> Walker<'a> {
                         return Err(Violation::new(Code::Loop, text).suggest(BOUND_LOOP));
                     }
                     Visit::New(node) => self.node = node,
-                    Visit::Speculative { node, exact, invocation } => {
+                    Visit::Speculative { node, exact, widened } => {
                         let before = std::mem::replace(&mut self.node, node);
-                        self.speculate(*exact, before, invocation);
+                        self.speculate(*exact, before, widened);
                     }
                 }
                 self.trail.keep(self.node, &mut self.transfer.notes);
@@ -173,8 +174,9 @@ impl<'a> Walker<'a> {
             self.transfer.record.reached(slot);
             let insn = &program.source.insns[slot];
             if let Insn::Alu { .. } = insn {
-                self.transfer.arithmetic(state, insn)?;
+                let done = self.transfer.arithmetic(state, insn);
                 self.trail.step(slot, frame, &mut self.transfer.notes, mark);
+                done?;
                 self.transfer.slot += 1;
                 continue;
             }

@@ -27,13 +27,22 @@ pub(crate) struct Effect {
     pub(crate) kills: u128,
     /// Whether it may write anywhere else.
     pub(crate) elsewhere: bool,
+    /// Registers that a function of the host takes, one bit each.
+    pub(crate) arguments: u16,
 }
 
 impl Effect {
-    pub(crate) const NONE: Self = Self { reads: 0, key: 0, may_write: 0, kills: 0, elsewhere: false };
+    pub(crate) const NONE: Self =
+        Self { reads: 0, key: 0, may_write: 0, kills: 0, elsewhere: false, arguments: 0 };
     /// The effect of any instruction.
-    const ANY: Self =
-        Self { reads: u128::MAX, key: u128::MAX, may_write: u128::MAX, kills: 0, elsewhere: true };
+    const ANY: Self = Self {
+        reads: u128::MAX,
+        key: u128::MAX,
+        may_write: u128::MAX,
+        kills: 0,
+        elsewhere: true,
+        arguments: u16::MAX,
+    };
 }
 
 /// The units that `start..end` (offsets from `r10`) touches.
@@ -247,8 +256,10 @@ impl<'a> Addresses<'a> {
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 *effect = Effect::NONE;
+                let number = id as u32;
+                effect.arguments = crate::program::prototype::arguments(self.config.btf, number);
                 for (at, memory) in
-                    crate::program::prototype::memory_arguments(self.config.btf, id as u32).enumerate()
+                    crate::program::prototype::memory_arguments(self.config.btf, number).enumerate()
                 {
                     if let Some(size) = memory {
                         effect.reads |= known[at + 1].reach(0, size).unwrap_or(0);

@@ -10,7 +10,7 @@ use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
 use crate::program::global::{Global, globals};
-use crate::program::prototype::calls_back;
+use crate::program::prototype::{calls_back, is_next};
 use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::HelperProto;
 use skep_isa::{CallTarget, Insn};
@@ -45,6 +45,9 @@ pub(crate) struct Arrival {
     pub(crate) backward: bool,
     /// Whether it is a call of a helper that calls back: the callback returns to it.
     pub(crate) calls_back: bool,
+    /// Whether a construct that ends by itself iterates here: such a call, the call that gives an iterator's next
+    /// element, `may_goto`.
+    pub(crate) iterates: bool,
 }
 
 impl Arrival {
@@ -52,9 +55,9 @@ impl Arrival {
         self.ways = (self.ways + 1).min(2);
     }
 
-    /// Whether paths meet here.
+    /// Whether paths meet here, or iterations of a construct.
     pub(crate) fn is_join(self) -> bool {
-        self.ways > 1
+        self.ways > 1 || self.iterates
     }
 }
 
@@ -104,16 +107,20 @@ impl Cfg {
                     arrivals[to].count();
                     arrivals[to].backward |= to <= slot;
                 }
-                may_goto[index] |= matches!(insn, Insn::MayGoto { .. });
-                let calls_back = match *insn {
-                    Insn::Call { target: CallTarget::Helper(id) } => {
-                        (config.helpers)(id).is_some_and(HelperProto::calls_back)
+                match *insn {
+                    Insn::MayGoto { .. } => {
+                        may_goto[index] = true;
+                        arrivals[slot].iterates = true;
                     }
-                    Insn::Call { target: CallTarget::Kfunc { id, .. } } => calls_back(config.btf, id as u32),
-                    _ => false,
-                };
-                if calls_back {
-                    arrivals[slot] = Arrival { ways: 2, backward: arrivals[slot].backward, calls_back: true };
+                    Insn::Call { target: CallTarget::Helper(id) } => {
+                        arrivals[slot].calls_back = (config.helpers)(id).is_some_and(HelperProto::calls_back);
+                        arrivals[slot].iterates = arrivals[slot].calls_back;
+                    }
+                    Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                        arrivals[slot].calls_back = calls_back(config.btf, id as u32);
+                        arrivals[slot].iterates = arrivals[slot].calls_back || is_next(config.btf, id as u32);
+                    }
+                    _ => {}
                 }
                 if let Insn::Call { target: CallTarget::Local(offset) } = *insn {
                     let callee = target(slot, offset)

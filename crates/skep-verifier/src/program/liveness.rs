@@ -245,8 +245,8 @@ impl Liveness {
             }
             Insn::Call { target: CallTarget::Kfunc { .. } } | Insn::CallReg { .. } => {
                 live.clobber();
-                live.regs |= ARGUMENTS;
-                live.precise |= ARGUMENTS;
+                live.regs |= ARGUMENTS & effect.arguments;
+                live.precise |= ARGUMENTS & effect.arguments;
                 live.stack |= effect.reads;
                 live.stack_precise |= effect.key;
             }

@@ -187,12 +187,33 @@ impl Prototype {
     }
 }
 
-/// By argument: whether the function looks at memory there, and at how many bytes if that is known.
-pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
-    let prototype = match own_kfunc(id) {
+/// Whether the function gives the next element of an iterator.
+pub(crate) fn is_next(btf: Option<&Btf>, id: u32) -> bool {
+    let known = match own_kfunc(id) {
+        Some(own) => own.known(),
+        None => btf.and_then(|btf| btf.ty(id).ok()?.name().ok()).and_then(kfunc_named),
+    };
+    known.is_some_and(|known| known.flags.has(KfuncFlags::ITER_NEXT))
+}
+
+/// The registers of its arguments, one bit each.
+pub(crate) fn arguments(btf: Option<&Btf>, id: u32) -> u16 {
+    match prototype(btf, id) {
+        Some(prototype) if prototype.params.len() < 5 => (2 << prototype.params.len()) - 2,
+        _ => u16::MAX,
+    }
+}
+
+fn prototype(btf: Option<&Btf>, id: u32) -> Option<Prototype> {
+    match own_kfunc(id) {
         Some(own) => Prototype::own(own),
         None => btf.and_then(|btf| Prototype::of(btf, id).ok()),
-    };
+    }
+}
+
+/// By argument: whether the function looks at memory there, and at how many bytes if that is known.
+pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
+    let prototype = prototype(btf, id);
     (0..5).map(move |at| {
         let Some(prototype) = &prototype else { return Some(None) };
         match prototype.params.get(at)?.what {

@@ -135,18 +135,21 @@ impl Transfer<'_> {
             return self.jump(offset.into());
         }
         if ways.0 {
-            self.forks.stay();
+            self.forks.stay(false);
         }
         Ok(Next::To(self.slot + 1))
     }
 
-    /// The program may go on, as often as the host lets it, or jump.
+    /// The program may go on, as often as the host lets it, or jump, which is walked first.
     pub(crate) fn may_goto(&mut self, state: &mut State, offset: i16) -> Checked<Next> {
-        self.fork(state, offset, |_| true)?;
+        let mut goes_on = self.forks.copy(state);
         let of = Construct::MayGoto { frame: state.top_index() };
-        let id = self.new_id();
-        state.loops.advance(of, id);
-        self.turn((true, true), offset)
+        goes_on.loops.advance(of, self.new_id());
+        self.record.branch(self.slot, true);
+        self.record.branch(self.slot, false);
+        self.forks.put_aside(goes_on, self.slot + 1);
+        self.forks.stay(true);
+        self.jump(offset.into())
     }
 
     /// Forks off the taken way of a branch. `prepare` narrows its state, and returns false if that way is impossible;

@@ -18,9 +18,7 @@ use skep_isa::{Reg, Size};
 
 impl<'a> Transfer<'a> {
     /// A call of the helper of that number.
-    ///
-    /// Returns where control goes on if not after the call: in the callback.
-    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Checked<Option<usize>> {
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Checked<()> {
         let proto = self.callable(id)?;
         // Helpers that take or release a lock check it themselves.
         if !proto.is_of_lock() {
@@ -57,7 +55,7 @@ impl<'a> Transfer<'a> {
         if proto.ret == RetKind::TailCall {
             self.return_by_tail_call(state);
         }
-        Ok(None)
+        Ok(())
     }
 
     /// The key argument of a call, if it is the index of an array and a number in the stack: the frame, the first byte,

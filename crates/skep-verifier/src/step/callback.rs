@@ -73,15 +73,15 @@ impl Transfer<'_> {
         }
     }
 
-    /// A call of a helper that calls back, after its arguments were checked. Returns where control goes on if not after
-    /// the call.
+    /// A call of a helper that calls back, after its arguments were checked. The path goes on after
+    /// the call, a fork in the callback.
     pub(crate) fn call_back(
         &mut self,
         state: &mut State,
         proto: &HelperProto,
         callback: Callback,
         arguments: &Arguments,
-    ) -> Checked<Option<usize>> {
+    ) -> Checked<()> {
         let at = |wanted: fn(&ArgKind) -> bool| proto.args.iter().position(wanted).map(|at| ARGS[at]);
         let function = at(|arg| matches!(arg, ArgKind::Callback(_))).map(|reg| state.reg(reg).kind);
         let Some(Kind::Function { function }) = function else {
@@ -96,7 +96,7 @@ impl Transfer<'_> {
             };
             self.record.add_root(Root { function, of: RootKind::Timer { map } });
             self.finish_helper(state, proto, arguments)?;
-            return Ok(None);
+            return Ok(());
         }
         let of = Construct::Callback { frame: state.top_index() };
         let calls = state.loops.count(of).unwrap_or(0);
@@ -104,14 +104,15 @@ impl Transfer<'_> {
         let Some(given) = given else {
             state.loops.leave(of);
             self.finish_helper(state, proto, arguments)?;
-            return Ok(None);
+            return Ok(());
         };
-        let mut other = self.forks.copy(state);
-        other.loops.leave(of);
-        self.finish_helper(&mut other, proto, arguments)?;
-        self.forks.put_aside(other, self.slot + 1);
-        self.forks.stay();
-        self.enter_callback(state, function, callback, given).map(Some)
+        let mut called = self.forks.copy(state);
+        let start = self.enter_callback(&mut called, function, callback, given)?;
+        // The end of the loop is walked first: what it needs is known when the callback returns.
+        self.forks.put_aside(called, start);
+        self.forks.stay(true);
+        state.loops.leave(of);
+        self.finish_helper(state, proto, arguments)
     }
 
     /// Enters a callback of the call that is being walked; returns where it starts.

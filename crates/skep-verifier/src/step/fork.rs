@@ -18,8 +18,8 @@ pub(crate) struct Fork {
 pub(crate) struct Forks {
     /// The half that was put aside. An instruction splits a path at most once.
     fork: Option<Fork>,
-    /// Whether the path itself goes on in one of two ways that are open.
-    stays: bool,
+    /// If the path itself goes on in one of two ways that are open: whether that is the taken one.
+    stays: Option<bool>,
     /// How many values were copied or visited.
     pub(crate) work: u64,
     /// States for reuse.
@@ -56,19 +56,19 @@ impl Forks {
         self.fork = Some(Fork { state, slot });
     }
 
-    /// The path goes on in the way of the instruction that was not put aside.
-    pub(crate) fn stay(&mut self) {
-        self.stays = true;
+    /// The path goes on in the way of the instruction that was not put aside: the taken one or the other.
+    pub(crate) fn stay(&mut self, taken: bool) {
+        self.stays = Some(taken);
     }
 
     /// Whether the last step left nothing here.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.fork.is_none() && !self.stays
+        self.fork.is_none() && self.stays.is_none()
     }
 
-    /// The half that the last step put aside, and whether the path goes on in one of two ways.
-    pub(crate) fn take(&mut self) -> (Option<Fork>, bool) {
+    /// The half that the last step put aside, and which way the path goes on itself, if both are open.
+    pub(crate) fn take(&mut self) -> (Option<Fork>, Option<bool>) {
         (self.fork.take(), std::mem::take(&mut self.stays))
     }
 }

@@ -53,8 +53,8 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// `call` asks the iterator where `reg` points for its next element. The path goes on with `element` in `r0`; a
-    /// fork goes on with null and an ended iterator. Clobbers the argument registers.
+    /// `call` asks the iterator where `reg` points for its next element. The path goes on with null and an ended
+    /// iterator; a fork goes on with `element` in `r0`. Clobbers the argument registers.
     pub(crate) fn iterator_next(
         &mut self,
         state: &mut State,
@@ -70,18 +70,17 @@ impl Transfer<'_> {
             *state.reg_mut(Reg::R0) = Value::constant(0);
             return Ok(());
         }
-        let mut other = self.forks.copy(state);
-        *other.reg_mut(Reg::R0) = Value::constant(0);
-        let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
+        let mut goes_on = self.forks.copy(state);
+        let of = Construct::Iterator { reference: found.id, frame: found.frame };
+        goes_on.loops.advance(of, self.new_id());
+        *goes_on.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
+        self.forks.put_aside(goes_on, self.slot + 1);
+        self.forks.stay(true);
+        *state.reg_mut(Reg::R0) = Value::constant(0);
+        let stack = &mut state.frames_mut()[usize::from(found.frame)].stack;
         for slot in 0..slots {
             stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, (true, found.needs)));
         }
-        self.forks.put_aside(other, self.slot + 1);
-        self.forks.stay();
-        let of = Construct::Iterator { reference: found.id, frame: found.frame };
-        let id = self.new_id();
-        state.loops.advance(of, id);
-        *state.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
         Ok(())
     }
 

@@ -42,7 +42,7 @@ impl Transfer<'_> {
             *other.reg_mut(Reg::R0) = Value::constant(0);
             if let Some(slot) = self.exit(&mut other)? {
                 self.forks.put_aside(other, slot);
-                self.forks.stay();
+                self.forks.stay(false);
             }
         }
         *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));

@@ -52,7 +52,7 @@ impl Transfer<'_> {
         other.pop();
         *other.reg_mut(Reg::R0) = Value::scalar(self.result_of_tail_call());
         self.forks.put_aside(other, back);
-        self.forks.stay();
+        self.forks.stay(false);
     }
 
     /// The results that programs of this type may have.

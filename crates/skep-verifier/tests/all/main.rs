@@ -28,3 +28,4 @@ mod refusals;
 mod resources;
 mod structure;
 mod values;
+mod widening;

@@ -57,7 +57,7 @@ impl Transfer<'_> {
         other.loops.leave(of);
         self.finish_own(&mut other, prototype, &given)?;
         self.forks.put_aside(other, self.slot + 1);
-        self.forks.stay();
+        self.forks.stay(false);
         let no = Value::UNINIT;
         self.enter_callback(state, less, Callback::Less, [node, node, no, no, no])
     }

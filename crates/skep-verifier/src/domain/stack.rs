@@ -261,7 +261,9 @@ impl Stack {
             known += u32::from(cell.size);
         }
         // Zero bytes lie in no cell.
-        known += (start..end).filter(|at| self.zero.has_all(*at, at + 1)).count() as u32;
+        if self.zero.has_any(start, end) {
+            known += (start..end).filter(|at| self.zero.has_all(*at, at + 1)).count() as u32;
+        }
         if known < size.bytes() {
             return Value::scalar(Scalar::of_size(size));
         }
@@ -334,6 +336,10 @@ impl Stack {
 
     /// Forgets the units outside of `live`, and the numbers in units outside of `precise`.
     pub(crate) fn forget_dead(&mut self, live: u128, precise: u128) {
+        if self.init.is_empty() && self.withheld.is_empty() {
+            self.live = ByteSet::ALL; // nothing is there; what is withheld from now on counts
+            return;
+        }
         // All of them: what is withheld from now on counts as well.
         self.live = ByteSet::from_units(live, &ByteSet::ALL);
         if !self.init.is_empty() {

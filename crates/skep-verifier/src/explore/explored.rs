@@ -111,8 +111,8 @@ struct Node {
     /// The hash of its fingerprint, and the constants by which it is filed.
     hash: u64,
     mask: u16,
-    /// Where the last state that it was compared with differed.
-    differs: Place,
+    /// Where the last state that it was compared with differed, if that is known.
+    differs: Option<Place>,
     snapshot: Option<Snapshot>,
 }
 
@@ -394,7 +394,9 @@ impl Explored {
                 let next = candidate.next;
                 if candidate.slot == slot as u32
                     && let Some(snapshot) = &candidate.snapshot
-                    && !self.snapshots.still_differs(snapshot, candidate.differs, state, &mut self.ids)
+                    && !candidate.differs.is_some_and(|place| {
+                        self.snapshots.still_differs(snapshot, place, state, &mut self.ids)
+                    })
                     && !self.snapshots.goes_on_longer(snapshot, state)
                 {
                     let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids) else {
@@ -536,7 +538,7 @@ impl Explored {
             entry: NONE,
             hash,
             mask,
-            differs: Place::UNKNOWN,
+            differs: None,
             snapshot,
         };
         let at = match self.free.pop() {

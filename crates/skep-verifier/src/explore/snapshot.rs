@@ -378,7 +378,11 @@ impl SnapshotArena {
         let Some(frame) = state.frames().get(frame) else { return true };
         ids.clear();
         match place.part {
-            InFrame::Unknown => false,
+            InFrame::Constant(reg) => {
+                let (old, new) = (self.constants[place.at as usize], &frame.regs.0[usize::from(reg)]);
+                let free = needs.regs & 1 << reg == 0 && new.is_scalar();
+                !free && new.as_constant() != Some(old)
+            }
             InFrame::Value(reg) => {
                 let (old, new) = (&self.values[place.at as usize], &frame.regs.0[usize::from(reg)]);
                 let free = needs.regs & 1 << reg == 0 && old.is_scalar() && new.is_scalar();
@@ -387,7 +391,7 @@ impl SnapshotArena {
             InFrame::Bytes => !self.stacks[place.at as usize].has_bytes_of(&frame.stack, needs),
             InFrame::Cell => {
                 let cell = &self.cells[place.at as usize];
-                let needed = !cell.is_scalar || needs.stack & touched(cell.start.into(), cell.end()) != 0;
+                let needed = !cell.is_scalar || cell.is_needed(needs);
                 needed && !self.subsumes_cell(cell, &frame.stack, None, ids)
             }
         }
@@ -412,7 +416,7 @@ impl SnapshotArena {
         ids: &mut Ids,
         needed: Option<&[FrameNeeds]>,
     ) -> Option<bool> {
-        ids.place = Place::UNKNOWN;
+        ids.place = None;
         if snapshot.frames.len as usize != state.frames().len() {
             return None;
         }
@@ -421,6 +425,7 @@ impl SnapshotArena {
         let mut pointers = self.pointers[snapshot.pointers.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
+        let constants_behind = snapshot.constants.range().end;
         let (values_behind, cells_behind) = (snapshot.values.range().end, snapshot.cells.range().end);
         for (at, (snapshot, frame)) in
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
@@ -435,6 +440,8 @@ impl SnapshotArena {
             for reg in bits(snapshot.constants) {
                 let constant = Some(*constants.next()?);
                 if regs[reg].as_constant() != constant && !(free(reg) && regs[reg].is_scalar()) {
+                    let left = constants.len() + 1;
+                    ids.place = Place::new(at, InFrame::Constant(reg as u8), constants_behind - left);
                     return None;
                 }
             }
@@ -483,7 +490,7 @@ impl SnapshotArena {
                 old.compare(&frame.stack, snapshot.cells, ids);
                 let (here, rest) = cells.as_slice().split_at(snapshot.cells as usize);
                 for (guess, cell) in here.iter().enumerate() {
-                    if cell.is_scalar && needs.stack & touched(cell.start.into(), cell.end()) == 0 {
+                    if cell.is_scalar && !cell.is_needed(needs) {
                         continue; // some number is there, since no pointer is
                     }
                     // The cells are often in the same order.
@@ -548,7 +555,7 @@ impl StackSnapshot {
         let guarded = self.pointers.or(&self.remains);
         let lacks = |old: &ByteSet, new: &ByteSet, needed: u128| {
             let lacking = old.and_not(new);
-            !lacking.is_empty() && lacking.units() & needed != 0
+            needed != 0 && !lacking.is_empty() && (needed == u128::MAX || lacking.units() & needed != 0)
         };
         !lacks(&self.init, &stack.init, needs.written)
             && !lacks(&self.zero, &stack.zero, needs.stack)
@@ -566,6 +573,12 @@ impl StackSnapshot {
 }
 
 impl KeptCell {
+    /// Whether it touches needed units: three of them at most.
+    fn is_needed(&self, needs: &FrameNeeds) -> bool {
+        let units = (u32::from(self.start) % 4 + u32::from(self.size)).div_ceil(4);
+        (needs.stack >> (self.start / 4)) as u32 & ((1 << units) - 1) != 0
+    }
+
     fn end(&self) -> u32 {
         u32::from(self.start) + u32::from(self.size)
     }
@@ -581,7 +594,8 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy)]
 enum InFrame {
-    Unknown,
+    /// The constant of that register.
+    Constant(u8),
     /// The value of that register.
     Value(u8),
     /// Which bytes of the stack are what.
@@ -590,10 +604,8 @@ enum InFrame {
 }
 
 impl Place {
-    pub(crate) const UNKNOWN: Self = Self { frame: 0, part: InFrame::Unknown, at: 0 };
-
-    fn new(frame: usize, part: InFrame, at: usize) -> Self {
-        Self { frame: frame as u8, part, at: at as u32 }
+    fn new(frame: usize, part: InFrame, at: usize) -> Option<Self> {
+        Some(Self { frame: frame as u8, part, at: at as u32 })
     }
 }
 
@@ -605,13 +617,13 @@ pub(crate) struct Ids {
     pub(crate) work: u64,
     /// The last id given to an unlinked value, from the top down.
     last_unlinked: u32,
-    /// Where the last comparison found a difference.
-    pub(crate) place: Place,
+    /// Where the last comparison found a difference, if that can be looked at alone.
+    pub(crate) place: Option<Place>,
 }
 
 impl Default for Ids {
     fn default() -> Self {
-        Self { pairs: Vec::new(), equal: true, work: 0, last_unlinked: u32::MAX, place: Place::UNKNOWN }
+        Self { pairs: Vec::new(), equal: true, work: 0, last_unlinked: u32::MAX, place: None }
     }
 }
 
@@ -634,8 +646,10 @@ impl Ids {
         self.work += 1;
         match (old.kind, new.kind) {
             (Kind::Scalar, Kind::Scalar) => {
-                self.equal &= old.num == new.num;
-                old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.linked(old, new))
+                let same = old.num == new.num;
+                self.equal &= same;
+                (same || old.num.includes(&new.num))
+                    && (old.id == 0 || old.num.is_constant() || self.linked(old, new))
             }
             // Where and why it became stale matters to messages only.
             (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {

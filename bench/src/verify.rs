@@ -1,10 +1,11 @@
 //! `skep-bench verify`: the time of verification for each walked instruction, and its memory.
 //!
-//! The subjects are skep's own programs (the examples and those of `skep-bench exec`) and some that are generated to be
-//! long, to loop, or to have many states. Timed is the verifier alone, from a linked program to its verdict, with
+//! The subjects are skep's own programs (the examples and those of `skep-bench exec`), some that are generated to be
+//! long, to loop, or to have many states, and some that look like large datapaths. Timed is the verifier alone, from a linked program to its verdict, with
 //! everything that it allocates given back. Programs take turns in rounds, so that whatever else the machine does hits
 //! all of them.
 
+mod datapath;
 mod generate;
 mod linux;
 
@@ -14,10 +15,11 @@ use crate::programs::{EXAMPLES, PROGRAMS, assembled};
 use crate::report::{Report, Target, number};
 use crate::timing::{median, sorted};
 use crate::{Common, Result, progress};
+use datapath::Datapath;
 use generate::Generated;
 pub(crate) use linux::measure as measure_linux;
 use serde_json::{Value, json};
-use skep::abi::{Context, Entry, RAW};
+use skep::abi::{Context, Entry, MapDef, MapKind, RAW, SCHED_CLS};
 use skep::isa::Insn;
 use skep::{Object, ProgramOptions};
 use skep_verifier::{Config, Refusal, Unverified, Verified, verify};
@@ -75,6 +77,12 @@ impl Subject {
         Self::new(&object, made.name, ("generated", made.what), made.buffer)
     }
 
+    fn datapath(made: &Datapath) -> Result<Self> {
+        let map = |at| MapDef::new(format!("map{at}"), MapKind::Hash, 8, 64, 1024);
+        let object = assembled(made.name, &SCHED_CLS, &made.text, (0..datapath::MAPS).map(map).collect())?;
+        Self::new(&object, made.name, ("look-alikes", made.what), BUFFER)
+    }
+
     /// Every program that is measured.
     fn all() -> Result<Vec<Self>> {
         let mut all = Vec::new();
@@ -91,6 +99,9 @@ impl Subject {
         }
         for made in generate::all() {
             all.push(Self::generated(&made)?);
+        }
+        for made in datapath::all() {
+            all.push(Self::datapath(&made)?);
         }
         Ok(all)
     }
@@ -138,7 +149,7 @@ impl Runner {
         let (stats, us) = (self.verified.stats(), median(times.iter().copied()));
         json!({
             "program": self.subject.name,
-            // `examples`, `exec` (the programs of `skep-bench exec`) or `generated`.
+            // `examples`, `exec` (the programs of `skep-bench exec`), `generated` or `look-alikes`.
             "group": self.subject.group,
             // Its object, or what it was made for.
             "what": self.subject.what,
@@ -185,8 +196,9 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         row["linux_times"] = (number(row, "linux.us") / number(row, "us_best")).into();
     }
     let sums = [
-        sum("own", &rows, |generated| !generated),
-        sum("generated", &rows, |generated| generated),
+        sum("own", &rows, |group| matches!(group, "examples" | "exec")),
+        sum("generated", &rows, |group| group == "generated"),
+        sum("look-alikes", &rows, |group| group == "look-alikes"),
         sum("all", &rows, |_| true),
     ];
     let mut report = Report::new("verify", format!("median of up to {rounds} rounds"));
@@ -201,10 +213,10 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     Ok(report.linux(&linux.release).targets(targets(&rows, &sums)))
 }
 
-/// Programs in sum, `generated` ones or skep's own. The time for each walked instruction is the whole time divided by
+/// The programs of some groups in sum. The time for each walked instruction is the whole time divided by
 /// all that was walked.
-fn sum(of: &str, rows: &[Value], which: impl Fn(bool) -> bool) -> Value {
-    let rows: Vec<&Value> = rows.iter().filter(|row| which(row["group"] == "generated")).collect();
+fn sum(of: &str, rows: &[Value], which: impl Fn(&str) -> bool) -> Value {
+    let rows: Vec<&Value> = rows.iter().filter(|row| row["group"].as_str().is_some_and(&which)).collect();
     let sum = |key| rows.iter().map(|row| number(row, key)).sum::<f64>();
     let (walked, us, us_best) = (sum("walked"), sum("us"), sum("us_best"));
     json!({
@@ -225,6 +237,7 @@ fn targets(rows: &[Value], sums: &[Value]) -> Vec<Target> {
     vec![
         Target::at_most("a walked instruction, own programs", "ns", 100.0, walked(0)),
         Target::at_most("a walked instruction, generated", "ns", 100.0, walked(1)),
+        Target::at_most("a walked instruction, look-alikes", "ns", 100.0, walked(2)),
         Target::at_most("4,000 straight-line instructions", "us", 250.0, named("straight_")),
         Target::at_most("1,024 rounds over a switch", "ms", 20.0, named("switch_") / 1e3),
         Target::at_most(
@@ -247,6 +260,7 @@ mod tests {
             let count = subjects.iter().filter(|subject| subject.group == group).count();
             assert!(count >= 8, "{count} {group}");
         }
+        assert_eq!(subjects.iter().filter(|subject| subject.group == "look-alikes").count(), 4);
         for subject in subjects {
             let verified = subject.verify().unwrap_or_else(|refusal| panic!("{refusal}"));
             assert!(verified.stats().walked > 0 && subject.insns > 0, "{}", subject.name);
@@ -261,6 +275,6 @@ mod tests {
             "of": "own", "programs": 2, "walked": 400, "us": 20.0, "us_best": 10.0,
             "ns_per_walked": 50.0, "ns_per_walked_best": 25.0,
         });
-        assert_eq!(sum("own", &rows, |generated| !generated), wanted);
+        assert_eq!(sum("own", &rows, |group| group != "generated"), wanted);
     }
 }

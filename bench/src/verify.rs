@@ -1,9 +1,9 @@
 //! `skep-bench verify`: the time of verification for each walked instruction, and its memory.
 //!
 //! The subjects are skep's own programs (the examples and those of `skep-bench exec`), some that are generated to be
-//! long, to loop, or to have many states, and some that look like large datapaths. Timed is the verifier alone, from a linked program to its verdict, with
-//! everything that it allocates given back. Programs take turns in rounds, so that whatever else the machine does hits
-//! all of them.
+//! long, to loop, or to have many states, and some that look like large datapaths. Timed is the verifier alone, from
+//! a linked program to its verdict, with everything that it allocates given back. Programs take turns in rounds, so
+//! that whatever else the machine does hits all of them.
 
 mod datapath;
 mod generate;

@@ -5,8 +5,8 @@
 //!   call of each helper, each function -> refused because the type may not call it, or for another reason
 //! ```
 //!
-//! The registers of such a call were never written, so every program is refused. The reason says whether the type may call
-//! the helper at all.
+//! The registers of such a call were never written, so every program is refused. The reason says whether the type may
+//! call the helper at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -29,8 +29,8 @@ struct Shift<'a> {
 }
 
 impl Btf {
-    /// These types with those of modules, each of which continues these ([`Btf::parse_split`]). Types with the same name
-    /// are found in the order of the modules, the kernel's first.
+    /// These types with those of modules, each of which continues these ([`Btf::parse_split`]). Types with the same
+    /// name are found in the order of the modules, the kernel's first.
     ///
     /// # Errors
     ///

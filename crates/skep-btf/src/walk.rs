@@ -118,8 +118,8 @@ impl Btf {
         }
     }
 
-    /// The bytes of a member of a structure or union, given by the names that lead to it: `se.run_node`. `None` if there
-    /// is no such member, or it is a bit field.
+    /// The bytes of a member of a structure or union, given by the names that lead to it: `se.run_node`. `None` if
+    /// there is no such member, or it is a bit field.
     ///
     /// # Errors
     ///

@@ -128,7 +128,8 @@ impl Object {
         self.is_linked_to_host() || self.programs.iter().any(given)
     }
 
-    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are named.
+    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are
+    /// named.
     pub fn is_linked_to_host(&self) -> bool {
         self.parsed.ext.as_ref().is_some_and(|ext| !ext.core.is_empty()) || self.parsed.externs.names_host()
     }

@@ -336,8 +336,8 @@ pub enum Insn {
         /// Source.
         src: Reg,
     },
-    /// Linux's `addr_space_cast`: the pointer `src` of address space `from` as a pointer of address space `to`. Space 0 is
-    /// what loads and stores use; in space 1 the addresses of an arena are those that the host's own code sees.
+    /// Linux's `addr_space_cast`: the pointer `src` of address space `from` as a pointer of address space `to`. Space
+    /// 0 is what loads and stores use; in space 1 the addresses of an arena are those that the host's own code sees.
     AddrSpaceCast {
         /// Destination.
         dst: Reg,

@@ -1,7 +1,7 @@
 //! When things came, as documents say: one table for each kind of thing, its number or name and the first release.
 //!
-//! A release before the first one lacks the thing for certain. For a later one the tables of [`crate::observed`] say more,
-//! since helpers and functions became open to more types of programs with time.
+//! A release before the first one lacks the thing for certain. For a later one the tables of `observed` say
+//! more, since helpers and functions became open to more types of programs with time.
 
 use crate::Version;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! Features of instructions, functions and values, with the release that has them first.
 //!
-//! Helpers, kernel functions, maps and program types have tables of their own. What is here cannot be named by a number.
+//! Helpers, kernel functions, maps and program types have tables of their own. What is here cannot be named by a
+//! number.
 
 use crate::Version;
 use skep_abi::{Function, ParamTags, SpecialKind};

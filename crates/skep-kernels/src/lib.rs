@@ -35,7 +35,8 @@
 //!     entry: skep_abi::Entry::Context,
 //! };
 //! let verified = skep_verifier::verify(unverified, &Default::default())?;
-//! let program = Program { source: &source, object: None, types: None, outcome: Outcome::Accepted(&verified), limited: None };
+//! let program = Program { source: &source, object: None, types: None, outcome: Outcome::Accepted(&verified),
+//! limited: None };
 //!
 //! let verdict = |release: &str| judge(&program, release.parse().expect("known")).verdict;
 //! assert_eq!(verdict("5.10"), Verdict::Refused);

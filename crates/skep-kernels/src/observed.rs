@@ -6,8 +6,8 @@
 //!   functions  bpf_task_acquire,...    tc,xdp           kernel functions, and who may call them
 //! ```
 //!
-//! A release between two observed ones has what both have, and lacks what both lack. What only one of them has is decided
-//! by the documentation, if it can be, and is not certain otherwise.
+//! A release between two observed ones has what both have, and lacks what both lack. What only one of them has is
+//! decided by the documentation, if it can be, and is not certain otherwise.
 
 use crate::Version;
 use skep_abi::{ProgramType, Section};
@@ -82,8 +82,8 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// The place of programs of that type. What members of structures, hooks and iterators may call depends on their names:
-    /// kernels were asked for one of each.
+    /// The place of programs of that type. What members of structures, hooks and iterators may call depends on their
+    /// names: kernels were asked for one of each.
     pub(crate) fn of(kind: &ProgramType, sleeps: bool) -> Self {
         let caller = Caller { kind: kind.number, attach: kind.attach.unwrap_or(0), sleeps };
         let depends_on_name = matches!(kind.number, Some(STRUCT_OPS | LSM))

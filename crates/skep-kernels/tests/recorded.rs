@@ -1,7 +1,7 @@
 //! Verdicts on skep's own objects against those that real kernels gave, recorded in virtual machines.
 //!
-//! `data/recorded.tsv` has a line for each program: the object, the program, and what each release said when libbpf loaded
-//! the program alone, as root.
+//! `data/recorded.tsv` has a line for each program: the object, the program, and what each release said when libbpf
+//! loaded the program alone, as root.
 
 use skep_abi::{Context, Entry, MapDef};
 use skep_kernels::{Object, Outcome, Program, Verdict, Version, abilities, judge, judge_unlinked};

@@ -79,9 +79,9 @@ pub struct Fact {
     /// For loads: the address is that of an object of the host that may not exist. A load that faults must give 0, and
     /// the program goes on. The instruction accesses nothing else on any path.
     pub probe: bool,
-    /// For loads, stores and atomics: the lower half of the address counts from the start of the program's arena, and the
-    /// instruction accesses nothing else on any path. A load from a page that is not there must give 0, a store to it
-    /// must do nothing.
+    /// For loads, stores and atomics: the lower half of the address counts from the start of the program's arena, and
+    /// the instruction accesses nothing else on any path. A load from a page that is not there must give 0, a store
+    /// to it must do nothing.
     pub arena: bool,
     /// For calls of helpers, what is constant on every path.
     pub call: Option<CallFact>,

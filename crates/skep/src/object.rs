@@ -162,7 +162,8 @@ impl Object {
         }
     }
 
-    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are named.
+    /// Whether linking depends on the host's types: fields are relocated, or the host's functions or variables are
+    /// named.
     pub fn is_linked_to_host(&self) -> bool {
         self.elf().is_some_and(skep_elf::Object::is_linked_to_host)
     }

@@ -134,9 +134,9 @@ impl RuntimeBuilder {
     /// and packets, by comparisons, arithmetic and masks on pointers, and from what is left of a pointer in the stack.
     /// Default: only programs that trace the host may do that.
     ///
-    /// Memory is as safe as without: a number never becomes an address again. But whoever reads a map or a result learns
-    /// where the host's memory lies, and address space layout randomisation protects nothing any more. For authors who
-    /// may know that, never for untrusted ones.
+    /// Memory is as safe as without: a number never becomes an address again. But whoever reads a map or a result
+    /// learns where the host's memory lies, and address space layout randomisation protects nothing any more. For
+    /// authors who may know that, never for untrusted ones.
     #[must_use]
     pub fn privileged(mut self, privileged: bool) -> Self {
         self.privileged = privileged;

@@ -1,8 +1,8 @@
 //! Verdicts as SARIF 2.1.0 (Static Analysis Results Interchange Format, OASIS), which code review pages read.
 //!
-//! There is a result for each program and each thing that stands in its way, with all releases that it is of. A refusal is
-//! an error, and an uncertain verdict a note. A result is at the source line if the object has line information, else at
-//! the object.
+//! There is a result for each program and each thing that stands in its way, with all releases that it is of. A
+//! refusal is an error, and an uncertain verdict a note. A result is at the source line if the object has line
+//! information, else at the object.
 
 use super::{Cell, Report, Row};
 use serde_json::{Value, json};

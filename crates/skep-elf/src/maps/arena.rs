@@ -1,5 +1,5 @@
-//! Global variables in an arena: the section `.addr_space.1`, which is named after the address space that such variables
-//! are declared in.
+//! Global variables in an arena: the section `.addr_space.1`, which is named after the address space that such
+//! variables are declared in.
 //!
 //! They lie at the start of the object's arena. A program loads their addresses as the host's code sees them.
 

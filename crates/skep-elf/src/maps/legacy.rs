@@ -10,8 +10,8 @@
 //!                                                          id       pinning  inner_id  inner_idx    36: iproute2
 //! ```
 //!
-//! `inner` is the place of the map among the section's that maps inside of this one look like; `inner_id` is the `id` of
-//! that map. Both are used for maps of maps alone. All later words are ignored.
+//! `inner` is the place of the map among the section's that maps inside of this one look like; `inner_id` is the `id`
+//! of that map. Both are used for maps of maps alone. All later words are ignored.
 
 use std::ops::Range;
 

@@ -3,9 +3,9 @@
 //! A snapshot *subsumes* a state if it includes every live value of it, up to the names of ids: whatever can happen
 //! from the state can happen from the snapshot. Both must be of the same slot and know nothing that is dead there.
 //!
-//! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates. From one snapshot to
-//! the next little changes in a stack, so values in stacks, and what is known of their bytes, are shared with the
-//! snapshot taken before.
+//! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates. From one
+//! snapshot to the next little changes in a stack, so values in stacks, and what is known of their bytes, are shared
+//! with the snapshot taken before.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::loops::{LoopCount, goes_on_longer, progress};

@@ -15,8 +15,8 @@ pub struct Config<'a> {
     pub max_state_bytes: usize,
     /// Whether memory accesses must be aligned to their size.
     pub strict_alignment: bool,
-    /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs that
-    /// trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
+    /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs
+    /// that trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
     pub privileged: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,
@@ -34,9 +34,10 @@ pub struct Abilities {
     ///
     /// Numbers without bounds are added to pointers if the sum does not matter, and numbers are subtracted from stack
     /// addresses; the stack is accessed at addresses that are not multiples of the size, and the context through moved
-    /// pointers; a pointer that equals an object is not null, and neither are addresses of the stack, context and packet. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
-    /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack are
-    /// read as one number. All helpers take memory in packets.
+    /// pointers; a pointer that equals an object is not null, and neither are addresses of the stack, context and
+    /// packet. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
+    /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack
+    /// are read as one number. All helpers take memory in packets.
     pub lenient: bool,
     /// Stack bytes that were never written may be read.
     pub unwritten_stack: bool,
@@ -49,8 +50,8 @@ pub struct Abilities {
     pub linked_spills: bool,
     /// A comparison of two numbers that are no constants narrows both.
     pub compared_numbers: bool,
-    /// Numbers are known to be unequal by their bounds, and a number that is not equal to its least or greatest possible
-    /// value is narrowed.
+    /// Numbers are known to be unequal by their bounds, and a number that is not equal to its least or greatest
+    /// possible value is narrowed.
     pub unequal_numbers: bool,
     /// A copy of the lower half of a number is narrowed with it.
     pub linked_halves: bool,

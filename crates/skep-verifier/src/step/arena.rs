@@ -82,8 +82,8 @@ impl Transfer<'_> {
         self.write(state, dst, result)
     }
 
-    /// The result of arithmetic with a pointer into an arena: another one, whatever number is the second operand. `None`
-    /// if this is no such arithmetic, and other rules apply to the operands.
+    /// The result of arithmetic with a pointer into an arena: another one, whatever number is the second operand.
+    /// `None` if this is no such arithmetic, and other rules apply to the operands.
     pub(crate) fn arena_arithmetic(
         &self,
         op: AluOp,

@@ -4,8 +4,8 @@
 use crate::common::{accepted, check, refused};
 use skep_verifier::Code;
 
-/// A loop of a million iterations, at most, whose callback does `body`: `r9` points to two numbers of 8 bytes, which are
-/// 0 at first. `rest` comes after it.
+/// A loop of a million iterations, at most, whose callback does `body`: `r9` points to two numbers of 8 bytes, which
+/// are 0 at first. `rest` comes after it.
 fn called(body: &str, rest: &str) -> String {
     format!(
         "*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\nr1 = 1000000\nr2 = func[f] ll\nr3 = r10\nr3 += -16\nr4 = 0\n\

@@ -333,8 +333,8 @@ fn an_initial_value_that_is_not_a_map_is_refused() {
     assert!(with(|file, maps| (8, file.variable("m", maps, 0, 32))).contains("section .maps, byte 8"));
 }
 
-/// An object with these maps of type arena, of one page, and a program that loads the address of byte 8 of so many bytes
-/// of variables.
+/// An object with these maps of type arena, of one page, and a program that loads the address of byte 8 of so many
+/// bytes of variables.
 fn with_arenas(names: &[&str], variables: &[u8]) -> Vec<u8> {
     let mut types = Types::new();
     let map = types.map(&[Number("type", 33), Number("map_flags", 1 << 10), Number("max_entries", 1)]);

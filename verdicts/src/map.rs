@@ -9,7 +9,7 @@ use crate::entry::number;
 /// A special field of a map's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its kind, a name of [`FIELDS`].
+    /// Its kind, a name of `FIELDS`.
     pub what: String,
     /// Its offset in the value.
     pub offset: u32,

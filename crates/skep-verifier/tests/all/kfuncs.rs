@@ -355,3 +355,23 @@ fn security_hooks_access_files() {
     accepted("lsm/file_open", exe);
     refused("lsm/file_open", &exe.replace("call @bpf_put_file\n", ""), Code::Resource, "still held");
 }
+
+#[test]
+fn only_the_arguments_of_a_kfunc_keep_paths_before_its_call_apart() {
+    // Two paths meet before a call: `second` is another value of the register than 1 on the first.
+    let meet = |reg: &str, second: &str, rest: &str| {
+        format!(
+            "r6 = r1\nr7 = map_value[1]+0x0 ll\ncall 7\nr1 = 1\nr2 = 1\nr3 = 1\nif r0 == 7 goto meet\n{reg} = {second}\nmeet: call \
+             @bpf_task_from_pid\nif r0 == 0 goto end\nr1 = r0\ncall @bpf_task_release\n{rest}end: r0 = 0\nexit"
+        )
+    };
+    let walked = |text: &str| accepted("tc", text).stats().walked;
+    let alone = walked(&meet("r3", "1", ""));
+    // The call has one parameter: what lies in r2 and r3 is not read, whatever it is.
+    for (reg, second) in [("r2", "2"), ("r3", "r10"), ("r3", "r6")] {
+        assert_eq!(walked(&meet(reg, second, "")), alone, "{reg} = {second}");
+    }
+    // What lies in r1 is read, on both paths.
+    refused("tc", &meet("r1", "r10", ""), Code::Argument, "bpf_task_from_pid");
+    refused("tc", &meet("r1", "r6", ""), Code::Argument, "bpf_task_from_pid");
+}

@@ -1,8 +1,9 @@
 //! The running example: a host that loads programs, runs them, and frees some.
 //!
 //! A generator with a fixed seed decides which programs are freed and loaded. After each step the example waits for
-//! the keeper to finish. So the packs look the same each time except for their addresses, unless placement is
-//! random.
+//! the keeper to finish. So the packs look the same in nearly every run except for their addresses, unless placement
+//! is random. Machine code names what is near by a shorter instruction than what is far, and the system decides anew in
+//! each run which maps are near.
 
 use super::Show;
 use super::snapshot::{Example, Name, Snapshot};

@@ -1,8 +1,8 @@
 //! Which numbers of a state decided something later: the *needs* of the paths that go on from it.
 //!
 //! A number that is not among the needs may be any number: the paths from the state would be the same, and as safe.
-//! And a number in the stack may be one that was never written there, unless it was read: to do so is a fact.
-//! Pointers are no part of this, since states are always compared with all of theirs.
+//! And what is in the stack may be anything, unless it is read: a pointer, a number, or bytes that were never written.
+//! Pointers in registers are no part of this, since states are always compared with all of theirs.
 
 use crate::domain::state::MAX_FRAMES;
 use skep_isa::Reg;
@@ -14,8 +14,8 @@ pub(crate) struct FrameNeeds {
     pub(crate) regs: u16,
     /// Units of 4 bytes of its stack, one bit each.
     pub(crate) stack: u128,
-    /// Units of its stack of which it mattered whether they were written.
-    pub(crate) written: u128,
+    /// Units of its stack that are read before they are overwritten.
+    pub(crate) read: u128,
 }
 
 /// The needs of all frames, outermost first.
@@ -23,9 +23,12 @@ pub(crate) struct FrameNeeds {
 pub(crate) struct Needs(pub(crate) [FrameNeeds; MAX_FRAMES]);
 
 impl FrameNeeds {
-    pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX, written: u128::MAX };
+    pub(crate) const ALL: Self = Self { regs: u16::MAX, stack: u128::MAX, read: u128::MAX };
 
-    const NONE: Self = Self { regs: 0, stack: 0, written: 0 };
+    const NONE: Self = Self { regs: 0, stack: 0, read: 0 };
+
+    /// All but the numbers.
+    pub(crate) const POINTERS: Self = Self { regs: 0, stack: 0, read: u128::MAX };
 
     pub(crate) fn has(&self, reg: Reg) -> bool {
         self.regs & 1 << reg.number() != 0
@@ -46,13 +49,14 @@ impl FrameNeeds {
     pub(crate) fn join(&mut self, other: &Self) {
         self.regs |= other.regs;
         self.stack |= other.stack;
-        self.written |= other.written;
+        self.read |= other.read;
     }
 }
 
 impl Needs {
     pub(crate) const ALL: Self = Self([FrameNeeds::ALL; MAX_FRAMES]);
     pub(crate) const NONE: Self = Self([FrameNeeds::NONE; MAX_FRAMES]);
+    pub(crate) const POINTERS: Self = Self([FrameNeeds::POINTERS; MAX_FRAMES]);
 
     pub(crate) fn join(&mut self, other: &Self) {
         for (mine, other) in self.0.iter_mut().zip(&other.0) {
@@ -65,7 +69,7 @@ impl Needs {
         let mut common = Self::NONE;
         for (at, (mine, other)) in self.0.iter().zip(&other.0).enumerate() {
             common.0[at] =
-                FrameNeeds { regs: mine.regs & other.regs, stack: mine.stack & other.stack, written: 0 };
+                FrameNeeds { regs: mine.regs & other.regs, stack: mine.stack & other.stack, read: 0 };
         }
         (common != Self::NONE).then_some(common)
     }

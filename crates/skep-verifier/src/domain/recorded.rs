@@ -138,7 +138,7 @@ impl Recorded {
         self.by_slot[slot].len() as u32 - 1
     }
 
-    /// The state of that number forgets all numbers but these: a run may come to it with others.
+    /// The state of that number forgets all but this: a run may come to it with something else.
     pub(crate) fn forget(&mut self, slot: usize, number: usize, needs: &Needs) {
         let Some(state) = self.by_slot.get_mut(slot).and_then(|states| states.get_mut(number)) else {
             return;
@@ -150,6 +150,7 @@ impl Recorded {
                 }
             }
             frame.stack.forget_numbers(needs.stack);
+            frame.stack.forget_pointers(needs.read);
         }
     }
 

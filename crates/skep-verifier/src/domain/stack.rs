@@ -350,6 +350,24 @@ impl Stack {
         }
     }
 
+    /// Whether some of these bytes are of an object that only calls may touch.
+    pub(crate) fn has_opaque_in(&self, bytes: &ByteSet) -> bool {
+        let opaque = self.cells.iter().filter(|cell| matches!(cell.value.kind, Kind::Opaque { .. }));
+        opaque.into_iter().any(|cell| bytes.has_any(cell.start.into(), cell.end()))
+    }
+
+    /// Forgets all pointers outside of these units.
+    pub(crate) fn forget_pointers(&mut self, read: u128) {
+        let mut at = 0;
+        while let Some(cell) = self.cells.get(at) {
+            if cell.value.is_pointer() && read & touched(cell.start.into(), cell.end()) == 0 {
+                self.remove_cell(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
     /// Forgets all numbers outside of these units.
     pub(crate) fn forget_numbers(&mut self, needed: u128) {
         let mut at = 0;

@@ -295,8 +295,9 @@ impl SnapshotArena {
         for (known, frame) in known.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
             known.regs = frame.constants | frame.values;
             if let Some(stack) = self.stack(frame) {
-                (known.stack, known.written) = stack.known(cells.by_ref().take(frame.cells as usize));
+                known.stack = stack.known(cells.by_ref().take(frame.cells as usize));
             }
+            known.read = u128::MAX;
         }
     }
 
@@ -322,16 +323,15 @@ impl SnapshotArena {
         let mut cells = self.cells[snapshot.cells.range()].iter();
         for (needs, frame) in needs.0.iter_mut().zip(&self.frames[snapshot.frames.range()]) {
             needs.regs &= frame.constants | frame.values;
-            let mut known = (0, 0);
+            let mut known = 0;
             if let Some(stack) = self.stack(frame) {
                 let (here, rest) = cells.as_slice().split_at(frame.cells as usize);
                 cells = rest.iter();
-                if needs.stack | needs.written != 0 {
+                if needs.stack != 0 {
                     known = stack.known(here.iter());
                 }
             }
-            needs.stack &= known.0;
-            needs.written &= known.1;
+            needs.stack &= known;
         }
         if self.needs.is_empty() {
             self.needs.push(FrameNeeds::ALL); // none begin at 0
@@ -391,8 +391,8 @@ impl SnapshotArena {
             InFrame::Bytes => !self.stacks[place.at as usize].has_bytes_of(&frame.stack, needs),
             InFrame::Cell => {
                 let cell = &self.cells[place.at as usize];
-                let needed = !cell.is_scalar || cell.is_needed(needs);
-                needed && !self.subsumes_cell(cell, &frame.stack, None, ids)
+                self.is_compared(cell, &frame.stack, needs)
+                    && !self.subsumes_cell(cell, &frame.stack, None, ids)
             }
         }
     }
@@ -405,7 +405,7 @@ impl SnapshotArena {
 
     /// Whether only numbers keep `snapshot` from subsuming `state`.
     pub(crate) fn differ_in_numbers(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> bool {
-        self.subsumes_but(snapshot, state, ids, Some(&Needs::NONE.0)).is_some()
+        self.subsumes_but(snapshot, state, ids, Some(&Needs::POINTERS.0)).is_some()
     }
 
     /// The same, where other numbers than `needed` may be any, if that is known.
@@ -490,8 +490,8 @@ impl SnapshotArena {
                 old.compare(&frame.stack, snapshot.cells, ids);
                 let (here, rest) = cells.as_slice().split_at(snapshot.cells as usize);
                 for (guess, cell) in here.iter().enumerate() {
-                    if cell.is_scalar && !cell.is_needed(needs) {
-                        continue; // some number is there, since no pointer is
+                    if !self.is_compared(cell, &frame.stack, needs) {
+                        continue;
                     }
                     // The cells are often in the same order.
                     if !self.subsumes_cell(cell, &frame.stack, frame.stack.cells.get(guess), ids) {
@@ -503,7 +503,7 @@ impl SnapshotArena {
                 cells = rest.iter();
             } else {
                 // A path from there may read any of it as a number.
-                if !frame.stack.pointers.is_empty() || !frame.stack.remains().is_empty() {
+                if !nobody_reads(&frame.stack, &ByteSet::EMPTY, needs) {
                     return None;
                 }
                 ids.equal &= frame.stack.init.is_empty();
@@ -515,6 +515,18 @@ impl SnapshotArena {
             _ => return None,
         }
         Some(ids.equal)
+    }
+
+    /// Whether what is in the place of a cell matters, given that the other bytes are as the snapshot says.
+    fn is_compared(&self, cell: &KeptCell, stack: &Stack, needs: &FrameNeeds) -> bool {
+        if cell.is_scalar {
+            return cell.is_in(needs.stack); // else some number is there, or nobody reads it
+        }
+        // Parts of objects that only calls may touch matter even if none does.
+        let opaque = |value: &Value| matches!(value.kind, Kind::Opaque { .. });
+        cell.is_in(needs.read)
+            || opaque(&self.stored[cell.value as usize])
+            || stack.opaque_in(cell.start.into(), cell.end()).is_some()
     }
 
     /// Whether a cell includes what is in its place in that stack, given a guess which cell may be there.
@@ -542,11 +554,9 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 }
 
 impl StackSnapshot {
-    /// The units with numbers of which it knows something, and those that were written.
-    fn known<'a>(&self, cells: impl Iterator<Item = &'a KeptCell>) -> (u128, u128) {
-        let known =
-            cells.fold(self.zero.units(), |known, cell| known | touched(cell.start.into(), cell.end()));
-        (known, self.init.units())
+    /// The units with numbers of which it knows something.
+    fn known<'a>(&self, cells: impl Iterator<Item = &'a KeptCell>) -> u128 {
+        cells.fold(self.zero.units(), |known, cell| known | touched(cell.start.into(), cell.end()))
     }
 
     /// Whether bytes of that stack are written, zero, pointers or withheld as the snapshot says.
@@ -557,9 +567,9 @@ impl StackSnapshot {
             let lacking = old.and_not(new);
             needed != 0 && !lacking.is_empty() && (needed == u128::MAX || lacking.units() & needed != 0)
         };
-        !lacks(&self.init, &stack.init, needs.written)
+        !lacks(&self.init, &stack.init, needs.read)
             && !lacks(&self.zero, &stack.zero, needs.stack)
-            && stack.pointers.or(&stack.remains()).and_not(&guarded).is_empty()
+            && nobody_reads(stack, &guarded, needs)
     }
 
     /// Notes whether the bytes are equal.
@@ -572,11 +582,17 @@ impl StackSnapshot {
     }
 }
 
+/// Whether nobody reads the pointers in that stack, or remains of them, but for those in `guarded` bytes.
+fn nobody_reads(stack: &Stack, guarded: &ByteSet, needs: &FrameNeeds) -> bool {
+    let found = stack.pointers.or(&stack.remains()).and_not(guarded);
+    found.is_empty() || found.units() & needs.read == 0 && !stack.has_opaque_in(&found)
+}
+
 impl KeptCell {
-    /// Whether it touches needed units: three of them at most.
-    fn is_needed(&self, needs: &FrameNeeds) -> bool {
-        let units = (u32::from(self.start) % 4 + u32::from(self.size)).div_ceil(4);
-        (needs.stack >> (self.start / 4)) as u32 & ((1 << units) - 1) != 0
+    /// Whether it touches one of these units: three of them at most.
+    fn is_in(&self, units: u128) -> bool {
+        let own = (u32::from(self.start) % 4 + u32::from(self.size)).div_ceil(4);
+        (units >> (self.start / 4)) as u32 & ((1 << own) - 1) != 0
     }
 
     fn end(&self) -> u32 {

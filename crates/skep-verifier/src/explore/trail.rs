@@ -158,7 +158,7 @@ fn note_back(note: &Note, needed: bool, relies: bool, needs: &mut Needs) -> bool
     match *note {
         Note::Reads { frame, start, end } => {
             let from = &mut needs.0[usize::from(frame)];
-            from.written |= touched(start, end);
+            from.read |= touched(start, end);
             if needed {
                 from.stack |= touched(start, end);
             }
@@ -169,12 +169,12 @@ fn note_back(note: &Note, needed: bool, relies: bool, needs: &mut Needs) -> bool
             let needed = to.stack & touched(start, end) != 0;
             if all {
                 to.stack &= !covered(start, end);
-                to.written &= !covered(start, end);
+                to.read &= !covered(start, end);
             }
             needed
         }
         Note::Tied { frame, regs, stack: [low, high] } => {
-            let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low), written: 0 };
+            let to = FrameNeeds { regs, stack: u128::from(high) << 64 | u128::from(low), read: 0 };
             let tied = &mut needs.0[usize::from(frame)];
             let needed = tied.meets(&to);
             if relies {
@@ -511,7 +511,7 @@ fn fill(needs: &mut Needs, notes: &[Note]) {
         if let Note::Fills { frame, start, end } = *note {
             let to = &mut needs.0[usize::from(frame)];
             to.stack &= !covered(start, end);
-            to.written &= !covered(start, end);
+            to.read &= !covered(start, end);
         }
     }
 }
@@ -521,7 +521,7 @@ fn relies_on(needs: &mut Needs, notes: &[Note], top: usize) {
     for note in notes {
         match *note {
             Note::ReliesOn { frame, start, end } => needs.0[usize::from(frame)].stack |= touched(start, end),
-            Note::Written { frame, start, end } => needs.0[usize::from(frame)].written |= touched(start, end),
+            Note::Takes { frame, start, end } => needs.0[usize::from(frame)].read |= touched(start, end),
             Note::Everything => needs.0[..=top].fill(FrameNeeds::ALL),
             _ => {}
         }

@@ -268,7 +268,7 @@ impl Transfer<'_> {
     fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Checked<Value> {
         self.record.memory(self.slot)?;
         if first == last {
-            self.notes.add(Note::Written { frame, start: first, end: first + size.bytes() });
+            self.notes.add(Note::Takes { frame, start: first, end: first + size.bytes() });
             let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
             return match stack.read(first, size) {
                 Found::Value(Value { kind: Kind::Opaque { .. }, .. }) => Err(part_of_object(first)),
@@ -299,7 +299,7 @@ impl Transfer<'_> {
 
     /// Checks that these stack bytes may be read as a number, or that the program may leak addresses.
     pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Checked<()> {
-        self.notes.add(Note::Written { frame, start: first, end });
+        self.notes.add(Note::Takes { frame, start: first, end });
         let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
         let written = stack.init.has_all(first, end);
         if let Some(cell) = stack.opaque_in(first, end) {

@@ -8,10 +8,10 @@ use crate::domain::needs::FrameNeeds;
 /// One note about a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Note {
-    /// A load reads these bytes of that frame's stack.
+    /// A load reads these bytes of that frame's stack, and its result is made of them.
     Reads { frame: u8, start: u32, end: u32 },
-    /// Whether all of these bytes were written matters.
-    Written { frame: u8, start: u32, end: u32 },
+    /// These bytes are read.
+    Takes { frame: u8, start: u32, end: u32 },
     /// A store may write all bytes of these, or some.
     Writes { frame: u8, start: u32, end: u32, all: bool },
     /// A call overwrites these bytes with numbers that nobody knows.

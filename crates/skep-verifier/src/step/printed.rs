@@ -172,7 +172,7 @@ impl Transfer<'_> {
 
     /// The same for an address in `first..=last` of a stack: up to possible remains of a pointer.
     fn bytes_of_stack(&mut self, state: &State, frame: u8, first: u32, last: u32) -> Option<u32> {
-        self.notes.add(Note::Written { frame, start: first, end: STACK_BYTES });
+        self.notes.add(Note::Takes { frame, start: first, end: STACK_BYTES });
         let frame = &state.frames()[usize::from(frame)];
         let withheld = |at: &u32| frame.stack.is_withheld(*at, at + 1);
         let end = (first..STACK_BYTES).find(withheld).unwrap_or(STACK_BYTES);

@@ -14,7 +14,8 @@
 //! # Why that is sound
 //!
 //! A machine *fits* a state and its needs if it has the state's calls and pointers, but for pointers in the stack that
-//! nobody reads; if it has numbers where numbers are read; if every needed number has a value that the state allows, and if needed numbers that are linked differ as the link says. The invariant of each step:
+//! nobody reads; if it has numbers where numbers are read; if every needed number has a value that the state allows,
+//! and if needed numbers that are linked differ as the link says. The invariant of each step:
 //!
 //! > A machine that fits the state before it does nothing wrong in the step, agrees with all facts recorded there, and
 //! > then fits the state after it, on one of the ways that were walked.

@@ -3,9 +3,10 @@
 use crate::Version;
 use crate::judge::{Program, place};
 use crate::judgement::{Obstacle, Rule};
-use skep_abi::{AttachTo, Context, MISSING_FUNCTION, MapKind, ProgramSource, UNRELOCATED, linux_helper};
-use skep_isa::{AtomicOp, CallTarget, Imm64, Insn};
-use skep_verifier::{Abilities, Code, Refusal, Spills, Verified};
+use crate::refusals::{DYNPTRS, NEAREST};
+use skep_abi::{MapKind, ProgramSource};
+use skep_isa::{CallTarget, Insn};
+use skep_verifier::{Abilities, Spills, Verified};
 
 /// The abilities of skep's verifier that the verifier of that release has too.
 pub fn abilities(version: Version) -> Abilities {
@@ -103,6 +104,7 @@ fn is_of_sockets(verified: &Verified, map: u32) -> bool {
 
 /// Later than all releases.
 const NEVER: Version = Version::new(u16::MAX, 0);
+const LSM: u32 = 29;
 const SOCK_ADDR: u32 = 18;
 const TRACING: u32 = 26;
 const STRUCT_OPS: u32 = 27;
@@ -113,99 +115,12 @@ const SETSOCKOPT: u32 = 49;
 const GET_STACK: u32 = 67;
 const GET_TASK_STACK: u32 = 141;
 const SPIN_LOCK: u32 = 93;
-const PER_CPU_PTR: u32 = 153;
-const THIS_CPU_PTR: u32 = 154;
 const FOR_EACH: u32 = 164;
 const FIND_VMA: u32 = 180;
-const KPTR_XCHG: u32 = 194;
-const RINGBUFS: &[u32] = &[130, 131, 132, 133];
 
 /// The most instructions walked here with which a program is surely within the limit there.
 const MOST_WALKED: [(Version, u64); 3] =
     [(Version::new(6, 12), 200_000), (Version::new(6, 1), 10_000), (Version::new(5, 10), 5_000)];
-
-/// Whether every release refuses what skep's verifier refuses so.
-pub(crate) fn holds_everywhere(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
-    let since = |major, minor| version >= Version::new(major, minor);
-    let insn = source.insns.get(refusal.slot as usize);
-    let calls_kernel = |insn: &Insn| matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } });
-    let takes_function = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
-    let any = |holds: &dyn Fn(&Insn) -> bool| source.insns.iter().any(holds);
-    let is_dynptr = |insn: &Insn| match insn {
-        Insn::Call { target: CallTarget::Helper(number) } => DYNPTRS.contains(number),
-        _ => false,
-    };
-    let helper = match insn {
-        Some(Insn::Call { target: CallTarget::Helper(number) }) => Some(*number),
-        _ => None,
-    };
-    if matches!(helper, Some(MISSING_FUNCTION | UNRELOCATED)) {
-        return true;
-    }
-    // Rules of callbacks, dynptrs, kernel functions and classic loads changed with releases.
-    if (any(&takes_function) && !since(6, 12))
-        || (any(&is_dynptr) && !since(6, 12))
-        || (any(&calls_kernel) && !since(6, 12))
-        || loads_in_functions(source)
-    {
-        return false;
-    }
-    // Records of ring buffers were not followed, and packets were not known to move in functions.
-    let changed = helper.is_some_and(|number| RINGBUFS.contains(&number)) && !since(6, 1);
-    if changed || (refusal.reason.contains("found scalar()") && !since(6, 12)) {
-        return false;
-    }
-    // Maps' own structures may be read, pointers to them compared.
-    if refusal.reason.contains("map_ptr(") {
-        return false;
-    }
-    match refusal.code {
-        Code::Uninitialised if refusal.reason.contains("moved the packet") => since(6, 12),
-        Code::Uninitialised => !matches!(insn, Some(Insn::Load { .. } | Insn::Call { .. })),
-        Code::OutOfBounds => refusal.walked <= SMALL && !refusal.reason.contains("pkt(id="),
-        // What iterators find may be known not to be null.
-        Code::MaybeNull => version <= NEAREST || !any(&calls_kernel),
-        Code::Context => match source.program_type.number {
-            Some(LSM) => since(6, 12),
-            Some(KPROBE) => version <= NEAREST,
-            _ => true,
-        },
-        // Probes at user space may write registers.
-        Code::ReadOnly if source.program_type.number == Some(KPROBE) => version <= NEAREST,
-        Code::ReadOnly => !writes_host(source) && (since(6, 12) || helper.is_none()),
-        Code::Argument => match helper {
-            Some(KPTR_XCHG | PER_CPU_PTR | THIS_CPU_PTR) => false,
-            _ => !insn.is_some_and(calls_kernel),
-        },
-        Code::Resource => !any(&calls_kernel),
-        Code::Return => since(6, 12) || source.program_type.number != Some(LSM),
-        Code::Loop => !any(&is_atomic),
-        Code::Helper => {
-            let restricted = helper.and_then(linux_helper).is_some_and(|proto| proto.gpl_only);
-            restricted && !source.gpl_compatible
-        }
-        _ => false,
-    }
-}
-
-/// A refusal after more instructions than this may be for a loss of precision.
-const SMALL: u64 = 1000;
-
-const NEAREST: Version = Version::new(6, 12);
-const KPROBE: u32 = 2;
-const LSM: u32 = 29;
-
-/// Helpers that work on dynptrs.
-const DYNPTRS: &[u32] = &[197, 198, 199, 200, 201, 202, 203, 209];
-
-fn is_atomic(insn: &Insn) -> bool {
-    matches!(insn, Insn::Atomic { op, .. } if !matches!(op, AtomicOp::Add { fetch: false }))
-}
-
-/// Whether it implements members of structures, which may write objects of the kernel.
-fn writes_host(source: &ProgramSource) -> bool {
-    matches!(source.program_type.context, Context::Arguments { of: AttachTo::StructOps })
-}
 
 /// Loops may be entered in their middle since then, at the latest.
 const ENTERED_LOOPS: Version = Version::new(6, 12);
@@ -258,7 +173,7 @@ fn calls_programs_from_nothing(source: &ProgramSource) -> bool {
 }
 
 /// Whether functions other than the program itself load from the packet as classic filters do.
-fn loads_in_functions(source: &ProgramSource) -> bool {
+pub(crate) fn loads_in_functions(source: &ProgramSource) -> bool {
     let first = source.functions.get(1).map_or(source.insns.len(), |function| function.start as usize);
     let rest = source.insns.get(first..).unwrap_or_default();
     rest.iter().any(|insn| matches!(insn, Insn::LoadPacket { .. }))

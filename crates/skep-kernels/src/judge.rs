@@ -15,7 +15,7 @@ use crate::feature::{self, Feature, Lack};
 use crate::judgement::{Judgement, Obstacle, Place, Rule};
 use crate::object::Object;
 use crate::observed::{self, Asker, Presence};
-use crate::{Version, doubts};
+use crate::{Version, doubts, refusals};
 use skep_abi::{AttachTo, Context, ExternKind, MISSING_FUNCTION, ProgramSource, UNRELOCATED, linux_helper};
 use skep_btf::{Btf, Kind};
 use skep_isa::{CallTarget, Insn};
@@ -113,7 +113,7 @@ fn refused(program: &Program<'_>, refusal: &Refusal, version: Version, doubt: Op
     };
     // A doubt about a helper or a type makes a refusal no less certain; one about what the release understands does.
     let understood = doubt.as_ref().is_none_or(|doubt| !matches!(doubt.rule, Rule::Map | Rule::Instruction));
-    match understood && doubts::holds_everywhere(program.source, refusal, version) {
+    match understood && refusals::are_shared(program.source, refusal, version) {
         true => Judgement::refused(obstacle),
         false => Judgement::not_certain(doubt.filter(|_| refusal.code == Code::Helper).unwrap_or(obstacle)),
     }

@@ -52,6 +52,7 @@ mod judge;
 mod judgement;
 mod object;
 mod observed;
+mod refusals;
 /// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,0 +1,199 @@
+//! Which refusals of skep's verifier a release shares.
+//!
+//! Both verifiers demand the same of a program, apart from the differences that the book lists and from what changed
+//! with releases. So a refusal is the release's too, unless it is one of those that are named here. skep's verifier was
+//! compared with Linux 6.12: what it says of older releases is doubted for whole subjects (callbacks, dynptrs,
+//! functions of the kernel), and what it says of later ones where they are known to allow more.
+
+use crate::{Version, doubts};
+use skep_abi::{AttachTo, Context, MISSING_FUNCTION, ProgramSource, UNRELOCATED, linux_helper};
+use skep_isa::{AtomicOp, CallTarget, Imm64, Insn};
+use skep_verifier::{Code, Refusal};
+
+/// Whether the release refuses what skep's verifier refuses so.
+pub(crate) fn are_shared(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
+    let case = Case { source, refusal, version, insn: source.insns.get(refusal.slot as usize) };
+    if matches!(case.helper(), Some(MISSING_FUNCTION | UNRELOCATED)) {
+        return true;
+    }
+    !case.is_of_changed_subject() && !case.may_be_forgotten() && case.holds()
+}
+
+/// A refusal, and the release that is asked.
+struct Case<'a> {
+    source: &'a ProgramSource,
+    refusal: &'a Refusal,
+    version: Version,
+    insn: Option<&'a Insn>,
+}
+
+impl Case<'_> {
+    fn since(&self, major: u16, minor: u16) -> bool {
+        self.version >= Version::new(major, minor)
+    }
+
+    fn says(&self, text: &str) -> bool {
+        self.refusal.reason.contains(text)
+    }
+
+    fn any(&self, holds: impl Fn(&Insn) -> bool) -> bool {
+        self.source.insns.iter().any(holds)
+    }
+
+    /// The helper that the refused instruction calls.
+    fn helper(&self) -> Option<u32> {
+        match self.insn {
+            Some(Insn::Call { target: CallTarget::Helper(number) }) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Whether it is about something whose rules changed with releases.
+    fn is_of_changed_subject(&self) -> bool {
+        let takes_function = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
+        let old = !self.since(6, 12)
+            && (self.any(takes_function) || self.any(makes_dynptr) || self.any(calls_kernel));
+        // Records of ring buffers were not followed, and packets were not known to move in functions.
+        let records = !self.since(6, 1) && self.helper().is_some_and(|number| RINGBUFS.contains(&number));
+        let stale = !self.since(6, 12) && self.says("found scalar()");
+        old || records || stale || doubts::loads_in_functions(self.source)
+    }
+
+    /// Whether it may be about bounds that skep's verifier forgot and the release's does not.
+    fn may_be_forgotten(&self) -> bool {
+        let is_of_bounds =
+            matches!(self.refusal.code, Code::OutOfBounds | Code::PointerArithmetic | Code::Argument);
+        is_of_bounds && (self.refusal.walked > SMALL || self.any(|insn| matches!(insn, Insn::MayGoto { .. })))
+    }
+
+    fn holds(&self) -> bool {
+        let kind = self.source.program_type.number;
+        match self.refusal.code {
+            // It matters only where a path leads.
+            Code::Structure => !self.says("division by the constant 0"),
+            Code::Uninitialised => !self.says("moved the packet") || self.since(6, 12),
+            // Maps' own structures may be read.
+            Code::OutOfBounds if self.says("map_ptr(") => matches!(self.insn, Some(Insn::Store { .. })),
+            Code::OutOfBounds => self.since(6, 12) || !self.says("pkt(id="),
+            // Nothing may be added to the address of a map.
+            Code::PointerArithmetic if self.says("map_ptr(") => false,
+            Code::PointerArithmetic => self.since(6, 1) || !self.says("flow_keys("),
+            Code::PointerLeak => !matches!(self.insn, Some(Insn::Atomic { .. })),
+            Code::Misaligned => true,
+            // What iterators find may be known not to be null.
+            Code::MaybeNull => self.version <= NEAREST || !self.iterates(),
+            Code::Context => match kind {
+                Some(LSM) => self.since(6, 12),
+                Some(KPROBE) => self.version <= NEAREST,
+                _ => true,
+            },
+            // Probes at user space may write registers.
+            Code::ReadOnly if kind == Some(KPROBE) => self.version <= NEAREST,
+            Code::ReadOnly => !writes_host(self.source) && (self.since(6, 1) || self.helper().is_none()),
+            Code::Argument => self.is_wrong_argument(),
+            Code::Stack => !self.says("in a chain of calls") || !self.has_more_stack(),
+            Code::Resource => self.is_wrong_resource(),
+            Code::Return => self.since(6, 12) || kind != Some(LSM),
+            Code::Loop => !self.any(is_atomic),
+            Code::Helper => self.is_wrong_helper(),
+            Code::Types => OWN_TYPES.iter().any(|text| self.says(text)),
+            _ => false,
+        }
+    }
+
+    fn is_wrong_argument(&self) -> bool {
+        let of_kernel = self.insn.is_some_and(calls_kernel);
+        if of_kernel && ARGUMENTS_OF_KERNEL.iter().any(|text| self.says(text)) {
+            return false;
+        }
+        // Each release considers more objects alive.
+        let alive = self.says("known to be alive");
+        match self.helper() {
+            Some(KPTR_XCHG | PER_CPU_PTR | THIS_CPU_PTR) => self.since(6, 12),
+            _ => !alive || self.version <= NEAREST,
+        }
+    }
+
+    fn is_wrong_resource(&self) -> bool {
+        // Linux checks less at a throw; later releases allow more functions in sections.
+        !self.says("bpf_throw") && (self.version <= NEAREST || !self.says("is verified on its own"))
+    }
+
+    fn is_wrong_helper(&self) -> bool {
+        let restricted = self.helper().and_then(linux_helper).is_some_and(|proto| proto.gpl_only);
+        let licence = self.says("under a GPL-compatible licence");
+        let of_target = self.says(" may not call ") && self.source.target.is_some();
+        (restricted && !self.source.gpl_compatible)
+            || (self.since(6, 12) && (licence || HELPERS.iter().any(|text| self.says(text))))
+            || (self.version == NEAREST && of_target)
+    }
+
+    /// Whether the release counts less of the stack, or gives each function its own.
+    fn has_more_stack(&self) -> bool {
+        let number = self.source.program_type.number;
+        let own = self.since(6, 13) && number.is_some_and(|number| OWN_STACKS.contains(&number));
+        let kept = |insn: &Insn| match insn {
+            Insn::Call { target: CallTarget::Helper(number) } => FASTCALLS.contains(number),
+            insn => calls_kernel(insn),
+        };
+        own || (self.since(6, 12) && self.any(kept))
+    }
+
+    /// Whether it calls a function of the kernel that takes the next item of an iterator.
+    fn iterates(&self) -> bool {
+        self.source
+            .externs
+            .iter()
+            .any(|symbol| symbol.name.starts_with("bpf_iter_") && symbol.name.ends_with("_next"))
+    }
+}
+
+/// A refusal after more instructions than this may be for a loss of precision.
+const SMALL: u64 = 1000;
+
+/// The release that skep's verifier was compared with.
+pub(crate) const NEAREST: Version = Version::new(6, 12);
+
+// Program types.
+const KPROBE: u32 = 2;
+const LSM: u32 = 29;
+/// Those whose functions may have stacks of their own: kprobe, tracepoint, perf_event, raw_tracepoint, tracing.
+const OWN_STACKS: &[u32] = &[2, 5, 7, 17, 24, 26, 27];
+
+// Helpers.
+const PER_CPU_PTR: u32 = 153;
+const THIS_CPU_PTR: u32 = 154;
+const KPTR_XCHG: u32 = 194;
+const RINGBUFS: &[u32] = &[130, 131, 132, 133];
+/// Helpers around which compilers need not save registers.
+const FASTCALLS: &[u32] = &[8];
+/// Helpers that work on dynptrs.
+pub(crate) const DYNPTRS: &[u32] = &[197, 198, 199, 200, 201, 202, 203, 209];
+
+/// What is said about types that does not depend on which types were given.
+const OWN_TYPES: &[&str] =
+    &["the section does not name it", "of the program's own BTF", "is declared to hold objects of"];
+
+/// Arguments of functions of the kernel that skep refuses and Linux takes.
+const ARGUMENTS_OF_KERNEL: &[&str] =
+    &["bpf_sk_assign_tcp_reqsk expects", "bpf_rdonly_cast expects", "found trusted_ptr_bpf_map("];
+
+/// What no helper and no function of the kernel allows, whatever the program's type.
+const HELPERS: &[&str] = &["may not change the socket map", "that are bound to a device"];
+
+fn makes_dynptr(insn: &Insn) -> bool {
+    matches!(insn, Insn::Call { target: CallTarget::Helper(number) } if DYNPTRS.contains(number))
+}
+
+fn calls_kernel(insn: &Insn) -> bool {
+    matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } })
+}
+
+fn is_atomic(insn: &Insn) -> bool {
+    matches!(insn, Insn::Atomic { op, .. } if !matches!(op, AtomicOp::Add { fetch: false }))
+}
+
+/// Whether it implements members of structures, which may write objects of the kernel.
+fn writes_host(source: &ProgramSource) -> bool {
+    matches!(source.program_type.context, Context::Arguments { of: AttachTo::StructOps })
+}

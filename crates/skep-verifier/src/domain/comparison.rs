@@ -11,6 +11,10 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
     if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
         return holds(width, cond, x, y).then_some((*a, *b));
     }
+    if let (Cond::Eq, Width::W64, Some(number)) = (cond, width, b.as_constant()) {
+        // Fast path: it can only be that number.
+        return a.contains(number).then_some((*b, *b));
+    }
     let (mut a_word, mut a_half) = (a.word(), a.half());
     let (mut b_word, mut b_half) = (b.word(), b.half());
     let possible = match width {
@@ -30,15 +34,24 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
     if !possible {
         return None;
     }
-    views(a_word, a_half, b, b_word, b_half)
+    views(a, a_word, a_half, b, b_word, b_half)
 }
 
-/// Both operands after `b` was narrowed to these views.
-fn views(a_word: Word, a_half: Half, b: &Scalar, b_word: Word, b_half: Half) -> Option<(Scalar, Scalar)> {
-    let a = Scalar::from_views(a_word, a_half)?;
-    // A constant, as most right sides are, cannot be narrowed.
-    let b = if b.is_constant() { *b } else { Scalar::from_views(b_word, b_half)? };
-    Some((a, b))
+/// Both operands after they were narrowed to these views.
+fn views(
+    a: &Scalar,
+    a_word: Word,
+    a_half: Half,
+    b: &Scalar,
+    b_word: Word,
+    b_half: Half,
+) -> Option<(Scalar, Scalar)> {
+    let narrowed = |number: &Scalar, word: Word, half: Half| {
+        // A constant, as most right sides are, cannot be narrowed.
+        let same = number.is_constant() || word == number.word() && half == number.half();
+        if same { Some(*number) } else { Scalar::from_views(word, half) }
+    };
+    Some((narrowed(a, a_word, a_half)?, narrowed(b, b_word, b_half)?))
 }
 
 /// The operands where the comparison does not hold; `None` if it always does.
@@ -59,7 +72,7 @@ pub(crate) fn assume_not(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Op
             if !possible {
                 return None;
             }
-            views(a_word, a_half, b, b_word, b_half)
+            views(a, a_word, a_half, b, b_word, b_half)
         }
     }
 }

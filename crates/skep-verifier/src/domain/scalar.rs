@@ -167,7 +167,14 @@ impl Scalar {
     }
 
     /// The number that both views describe; `None` if they contradict each other.
-    pub(crate) fn from_views(mut word: Word, mut half: Half) -> Option<Self> {
+    pub(crate) fn from_views(word: Word, half: Half) -> Option<Self> {
+        if word.umax <= LOW || word.bits.value | word.bits.mask <= LOW {
+            return Self::from_low(&word, half);
+        }
+        Self::from_views_in_full(word, half)
+    }
+
+    fn from_views_in_full(mut word: Word, mut half: Half) -> Option<Self> {
         if !word.normal() {
             return None;
         }
@@ -195,6 +202,35 @@ impl Scalar {
             umax: word.umax,
             smin: word.smin,
             smax: word.smax,
+            umin32: half.umin as u32,
+            umax32: half.umax as u32,
+            smin32: half.smin as i32,
+            smax32: half.smax as i32,
+        })
+    }
+
+    /// The same where the upper half is clear: both views describe the lower half.
+    fn from_low(word: &Word, mut half: Half) -> Option<Self> {
+        if word.bits.value > LOW || word.smax < 0 {
+            return None;
+        }
+        half.bits = half.bits.intersect(word.bits.masked(LOW))?;
+        half.umin = half.umin.max(word.umin).max(word.smin.max(0) as u64);
+        half.umax = half.umax.min(word.umax).min(word.smax as u64);
+        if half.umin > half.umax || !half.normal() {
+            return None;
+        }
+        // What the ranges say of the bits may narrow the ranges.
+        let narrower = half.umin < half.bits.value || half.umax > half.bits.value | half.bits.mask;
+        if narrower && !half.normal() {
+            return None;
+        }
+        Some(Self {
+            bits: half.bits,
+            umin: half.umin,
+            umax: half.umax,
+            smin: half.umin as i64,
+            smax: half.umax as i64,
             umin32: half.umin as u32,
             umax32: half.umax as u32,
             smin32: half.smin as i32,
@@ -642,6 +678,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_number_with_a_clear_upper_half_is_as_narrow_as_the_long_way_makes_it() {
+        let mut random = Random(0x5eed_0003);
+        let mut wider = 0;
+        for _ in 0..100_000 {
+            let value = random.number() & LOW;
+            let mut near = |by: u32| (value.saturating_sub(random.next() >> by), random.next() >> by);
+            let ((umin, up), (low, high)) = (near(40), near(34));
+            let smin = i64::from(value as i32);
+            let smax = smin + (high & 0xff) as i64;
+            let mut bits = |all: u64| {
+                let mask = random.next() & random.next() & all;
+                Tnum { value: value & !mask, mask }
+            };
+            let word = Word { bits: bits(LOW), umin, umax: value + up, ..Word::UNKNOWN };
+            let half =
+                Half { bits: bits(LOW), umin: low & LOW, smin, smax: smax.min(Half::SMAX), ..Half::UNKNOWN };
+            let short = Scalar::from_views(word, half).expect("the number exists");
+            let long = Scalar::from_views_in_full(word, half).expect("the number exists");
+            assert!(short.contains(value) && long.contains(value), "{value:#x}: {word:?} {half:?}");
+            assert!(short.umax <= long.umax && short.umin >= long.umin, "{short:?} {long:?}");
+            wider += u32::from(!long.includes(&short));
+        }
+        assert_eq!(wider, 0, "numbers of which it knows less");
+        // The two views contradict each other.
+        let half = Half { umin: 8, ..Half::UNKNOWN };
+        assert!(Scalar::from_views(Scalar::constant(7).word(), half).is_none());
+        assert!(Scalar::from_views(Word { umax: 7, ..Word::UNKNOWN }, half).is_none());
+        assert!(Scalar::from_views(Word { umax: 9, smax: -1, ..Word::UNKNOWN }, half).is_none());
     }
 
     #[test]

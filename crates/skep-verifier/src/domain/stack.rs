@@ -16,7 +16,6 @@
 //! no part of an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
 
 use crate::domain::bytes::ByteSet;
-use crate::domain::needs::touched;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
 use skep_isa::{AluOp, Size, Width};
@@ -60,6 +59,17 @@ impl Cell {
     pub(crate) fn end(&self) -> u32 {
         u32::from(self.start) + u32::from(self.size)
     }
+
+    /// Whether some of it is in these units.
+    fn touches(&self, units: u128) -> bool {
+        touches(self.start, self.size, units)
+    }
+}
+
+/// Whether some of so many bytes, eight at most, are in these units.
+pub(crate) fn touches(start: u16, size: u8, units: u128) -> bool {
+    let count = (start % 4 + u16::from(size)).div_ceil(4);
+    (units >> (start / 4)) as u32 & ((1 << count) - 1) != 0
 }
 
 /// The stack of one frame.
@@ -69,8 +79,10 @@ pub(crate) struct Stack {
     pub(crate) pointers: ByteSet,
     /// Not initialised, and may hold the remains of a pointer.
     withheld: ByteSet,
-    /// The bytes that were live when the state last forgot dead values, in units of 4 bytes.
-    live: ByteSet,
+    /// The units of 4 bytes that were live when the state last forgot dead values.
+    live: u128,
+    /// The bytes of `withheld` in these.
+    remains: ByteSet,
     /// In no particular order.
     pub(crate) cells: Vec<Cell>,
     /// By group of eight bytes: 1 + index of a cell that begins there, 0 for none.
@@ -87,7 +99,8 @@ impl Default for Stack {
             zero: empty,
             pointers: empty,
             withheld: empty,
-            live: ByteSet::ALL,
+            live: u128::MAX,
+            remains: empty,
             cells: Vec::new(),
             heads: [0; SLOTS],
             crossing: false,
@@ -108,6 +121,7 @@ impl Clone for Stack {
         self.pointers = source.pointers;
         self.withheld = source.withheld;
         self.live = source.live;
+        self.remains = source.remains;
         self.cells.clone_from(&source.cells);
         self.heads = source.heads;
         self.crossing = source.crossing;
@@ -132,7 +146,8 @@ impl Stack {
         self.zero = ByteSet::EMPTY;
         self.pointers = ByteSet::EMPTY;
         self.withheld = ByteSet::EMPTY;
-        self.live = ByteSet::ALL;
+        self.live = u128::MAX;
+        self.remains = ByteSet::EMPTY;
         self.cells.clear();
         self.heads = [0; SLOTS];
         self.crossing = false;
@@ -167,9 +182,15 @@ impl Stack {
     /// The cell of exactly those bytes.
     #[inline]
     pub(crate) fn whole_cell(&self, start: u32, size: Size) -> Option<&Cell> {
-        let mut at = usize::from(*self.heads.get(start as usize / 8)?);
+        self.cell_of(start as u16, size.bytes() as u8)
+    }
+
+    /// The cell of that many bytes from there.
+    #[inline]
+    pub(crate) fn cell_of(&self, start: u16, size: u8) -> Option<&Cell> {
+        let mut at = usize::from(*self.heads.get(usize::from(start) / 8)?);
         while let Some(cell) = self.cells.get(at.wrapping_sub(1)) {
-            if u32::from(cell.start) == start && u32::from(cell.size) == size.bytes() {
+            if cell.start == start && cell.size == size {
                 return Some(cell);
             }
             at = cell.next.into();
@@ -275,7 +296,7 @@ impl Stack {
         let end = start + size.bytes();
         self.forget(start, end);
         self.init.insert(start, end);
-        self.withheld.remove(start, end);
+        self.give_back(start, end);
         if value.is_pointer() {
             self.pointers.insert(start, end);
             self.add_cell(Cell::new(start, size, *value));
@@ -307,7 +328,7 @@ impl Stack {
     pub(crate) fn fill(&mut self, start: u32, end: u32) {
         self.forget(start, end);
         self.init.insert(start, end);
-        self.withheld.remove(start, end);
+        self.give_back(start, end);
     }
 
     /// A part of an object that only calls may touch, in `start..end`.
@@ -336,17 +357,22 @@ impl Stack {
 
     /// Forgets the units outside of `live`, and the numbers in units outside of `precise`.
     pub(crate) fn forget_dead(&mut self, live: u128, precise: u128) {
-        if self.init.is_empty() && self.withheld.is_empty() {
-            self.live = ByteSet::ALL; // nothing is there; what is withheld from now on counts
+        // What is withheld from now on counts as well.
+        self.live = live;
+        if !self.init.is_empty() {
+            let written = self.init.units();
+            if written & !precise != 0 {
+                self.forget_numbers(precise);
+            }
+            if written & !live != 0 {
+                self.forget_units(live);
+            }
+        } else if self.withheld.is_empty() {
+            self.live = u128::MAX; // nothing is there
             return;
         }
-        // All of them: what is withheld from now on counts as well.
-        self.live = ByteSet::from_units(live, &ByteSet::ALL);
-        if !self.init.is_empty() {
-            // Cells hold initialised bytes only.
-            let alive = self.live;
-            let precise = ByteSet::from_units(precise, &self.init);
-            self.keep_only(alive, &precise);
+        if !self.withheld.is_empty() {
+            self.remains = self.withheld.and(&ByteSet::from_units(live, &self.withheld));
         }
     }
 
@@ -360,48 +386,48 @@ impl Stack {
     pub(crate) fn forget_pointers(&mut self, read: u128) {
         let mut at = 0;
         while let Some(cell) = self.cells.get(at) {
-            if cell.value.is_pointer() && read & touched(cell.start.into(), cell.end()) == 0 {
+            if cell.value.is_pointer() && !cell.touches(read) {
                 self.remove_cell(at);
             } else {
                 at += 1;
             }
         }
+    }
+
+    /// Withholds what was written outside of `live`. Pointers of which a part is live are kept.
+    fn forget_units(&mut self, live: u128) {
+        let mut kept = ByteSet::from_units(live, &self.init);
+        let mut at = 0;
+        while let Some(cell) = self.cells.get(at) {
+            match (cell.touches(live), cell.value.is_pointer()) {
+                (true, true) => kept.insert(cell.start.into(), cell.end()),
+                (true, false) => {}
+                (false, _) => {
+                    self.remove_cell(at);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        self.withheld = self.withheld.or(&self.init.and_not(&kept));
+        self.init = self.init.and(&kept);
+        self.pointers = self.pointers.and(&kept);
+        self.zero = self.zero.and(&kept);
     }
 
     /// Forgets all numbers outside of these units.
     pub(crate) fn forget_numbers(&mut self, needed: u128) {
         let mut at = 0;
         while let Some(cell) = self.cells.get(at) {
-            if cell.value.is_scalar() && needed & touched(cell.start.into(), cell.end()) == 0 {
+            if cell.value.is_scalar() && !cell.touches(needed) {
                 self.remove_cell(at);
             } else {
                 at += 1;
             }
         }
-        self.zero = self.zero.and(&ByteSet::from_units(needed, &self.zero));
-    }
-
-    fn keep_only(&mut self, mut live: ByteSet, precise: &ByteSet) {
-        if self.init.and_not(&live).is_empty() && self.init.and_not(precise).is_empty() {
-            return;
+        if !self.zero.is_empty() {
+            self.zero = self.zero.and(&ByteSet::from_units(needed, &self.zero));
         }
-        let mut at = 0;
-        while let Some(cell) = self.cells.get(at) {
-            let (start, end) = (cell.start.into(), cell.end());
-            let pointer = cell.value.is_pointer();
-            if if pointer { live.has_any(start, end) } else { precise.has_any(start, end) } {
-                if pointer {
-                    live.insert(start, end);
-                }
-                at += 1;
-            } else {
-                self.remove_cell(at);
-            }
-        }
-        self.withheld = self.withheld.or(&self.init.and_not(&live));
-        self.init = self.init.and(&live);
-        self.pointers = self.pointers.and(&live);
-        self.zero = self.zero.and(precise).and(&live);
     }
 
     /// Whether a part of `start..end` is a pointer, or may be the remains of one.
@@ -410,8 +436,8 @@ impl Stack {
     }
 
     /// The live bytes that may be remains of pointers.
-    pub(crate) fn remains(&self) -> ByteSet {
-        self.withheld.and(&self.live)
+    pub(crate) fn remains(&self) -> &ByteSet {
+        &self.remains
     }
 
     /// Replaces the pointers that `dead` selects by the stale address `ended`, or withholds their bytes if there is
@@ -448,6 +474,16 @@ impl Stack {
         self.init.remove(start, end);
         self.pointers.remove(start, end);
         self.withheld.insert(start, end);
+        self.remains.insert(start, end);
+        if self.live != u128::MAX {
+            self.remains = self.remains.and(&ByteSet::from_units(self.live, &self.remains));
+        }
+    }
+
+    /// Bytes were overwritten: nothing is left of a pointer there.
+    fn give_back(&mut self, start: u32, end: u32) {
+        self.withheld.remove(start, end);
+        self.remains.remove(start, end);
     }
 }
 
@@ -542,7 +578,7 @@ mod tests {
         stack.forget_dead(units(496, 504), u128::MAX);
         let mut remains = ByteSet::EMPTY;
         remains.insert(496, 504);
-        assert!(stack.remains() == remains);
+        assert!(*stack.remains() == remains);
         assert!(stack.is_withheld(504, 512) && stack.is_withheld(488, 496) && !stack.is_withheld(480, 488));
         stack.write(496, Size::B8, &Value::UNKNOWN);
         assert!(stack.remains().is_empty() && !stack.is_withheld(496, 504));

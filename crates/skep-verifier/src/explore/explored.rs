@@ -347,6 +347,7 @@ impl Explored {
         liveness: &Liveness,
     ) -> Visit {
         self.ids.work += forget_dead(state, slot, liveness);
+        let made = state.top().regs.made();
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point::NEW);
@@ -355,13 +356,13 @@ impl Explored {
             }
             at => at as usize - 1,
         };
-        let fingerprint = Fingerprint::of(state, slot);
+        let fingerprint = Fingerprint::of(state, made, slot);
         if let Some(visit) = self.find(state, slot, parent, point, &fingerprint) {
             return visit;
         }
         if iterates && let Some((widened, exact)) = self.widen(state, slot, point) {
             // The widened state may be an explored one.
-            let fingerprint = Fingerprint::of(state, slot);
+            let fingerprint = Fingerprint::of(state, made, slot);
             match self.find(state, slot, parent, point, &fingerprint) {
                 Some(Visit::Repeats) => state.copy_from(&exact),
                 Some(visit) => return visit,
@@ -399,12 +400,13 @@ impl Explored {
                     })
                     && !self.snapshots.goes_on_longer(snapshot, state)
                 {
-                    let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids) else {
+                    let open = candidate.open > 0;
+                    let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids, open) else {
                         self.nodes[node as usize].differs = self.ids.place;
                         node = next;
                         continue;
                     };
-                    let (open, snapshot) = (candidate.open > 0, *snapshot);
+                    let snapshot = *snapshot;
                     let entry = if open { node } else { self.open_entry(node) };
                     if entry == NONE {
                         return Some(Visit::Subsumed(node));

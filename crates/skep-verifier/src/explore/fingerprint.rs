@@ -26,7 +26,8 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    pub(crate) fn of(state: &State, slot: usize) -> Self {
+    /// `made` are the registers of the innermost frame that have a value.
+    pub(crate) fn of(state: &State, made: u16, slot: usize) -> Self {
         let mut hash = mix(slot as u64, 0);
         for frame in state.frames() {
             hash = mix(hash, frame.call_slot.into());
@@ -34,7 +35,9 @@ impl Fingerprint {
         let (mut constants, mut hashes) = (0, [0; 10]);
         // Four bits for each register, so that numbers and unreadable values need no hashing.
         let mut tags = 0;
-        for (at, value) in state.top().regs.0[..10].iter().enumerate() {
+        let regs = &state.top().regs.0;
+        for at in bits(made) {
+            let value = &regs[at];
             // A pointer that may be null subsumes one that is not.
             let (tag, object) = match value.kind {
                 Kind::Uninit | Kind::Clobbered { .. } => continue,

@@ -38,16 +38,24 @@ pub(crate) struct Usage {
 /// The most values that may be compared and copied for each instruction that may be walked.
 pub(crate) const MAX_WORK: u64 = 64;
 
-/// More ids than one instruction makes.
-const MAX_IDS: u32 = 16;
+/// The most instructions between two looks at the limits where paths neither meet nor split.
+const UNCHECKED: u64 = 32;
+
+/// More ids than so many instructions make.
+const MAX_IDS: u32 = 1024;
 
 pub(crate) const BOUND_LOOP: &str =
     "give the loop a constant bound that the compiler keeps, for example `for (i = 0; i < 64; i++)`";
 
 impl Walker<'_> {
     #[inline]
-    pub(crate) fn check_limits(&self) -> Checked<()> {
+    pub(crate) fn check_limits(&mut self) -> Checked<()> {
         // Asked before every instruction.
+        if self.usage.walked < self.check_at { Ok(()) } else { self.check_all_limits() }
+    }
+
+    fn check_all_limits(&mut self) -> Checked<()> {
+        self.check_at = self.transfer.env.config.max_walked.min(self.usage.walked + UNCHECKED);
         let limit = self.usage.walked >= self.transfer.env.config.max_walked
             || self.transfer.last_id > IDS - MAX_IDS
             || self.bytes_of_paths() > self.transfer.env.config.max_state_bytes
@@ -84,6 +92,7 @@ impl Walker<'_> {
 
     /// Makes the fork that the last step left a pending path, and notes which way the path took itself.
     pub(crate) fn collect_forks(&mut self) {
+        self.check_at = 0;
         let slot = self.transfer.slot as u32;
         let (fork, stays) = self.transfer.forks.take();
         if let Some(Fork { state, slot: to }) = fork {

@@ -12,7 +12,7 @@ use crate::domain::loops::{LoopCount, goes_on_longer, progress};
 use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
-use crate::domain::stack::{Cell, Found, Stack};
+use crate::domain::stack::{Cell, Found, Stack, touches};
 use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::{Kind, Stale, Value, is_lent};
 use skep_isa::Size;
@@ -218,7 +218,7 @@ impl SnapshotArena {
     /// Keeps the stack of a frame if some of it is live. Returns 1 + its index, and how many cells it has.
     fn take_stack(&mut self, frame: usize, stack: &Stack) -> Option<(NonZeroU32, u32)> {
         let Stack { init, zero, pointers, ref cells, .. } = *stack;
-        let remains = stack.remains();
+        let remains = *stack.remains();
         if init.is_empty() && remains.is_empty() {
             return None;
         }
@@ -376,7 +376,7 @@ impl SnapshotArena {
         let frame = usize::from(place.frame);
         let needs = self.settled(snapshot).map_or(&FrameNeeds::ALL, |needs| &needs[frame]);
         let Some(frame) = state.frames().get(frame) else { return true };
-        ids.clear();
+        ids.clear(false);
         match place.part {
             InFrame::Constant(reg) => {
                 let (old, new) = (self.constants[place.at as usize], &frame.regs.0[usize::from(reg)]);
@@ -397,15 +397,21 @@ impl SnapshotArena {
         }
     }
 
-    /// `None` if `snapshot` does not subsume `state`, else whether the two are equal. Both must be of the same slot and
-    /// know nothing that is dead there. Where they differ, `ids.place` says in which place.
-    pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
-        self.subsumes_but(snapshot, state, ids, self.settled(snapshot))
+    /// `None` if `snapshot` does not subsume `state`, else whether the two are equal, if `compare` asks for that. Both
+    /// must be of the same slot and know nothing that is dead there. Where they differ, `ids.place` says in which place.
+    pub(crate) fn subsumes(
+        &self,
+        snapshot: &Snapshot,
+        state: &State,
+        ids: &mut Ids,
+        compare: bool,
+    ) -> Option<bool> {
+        self.subsumes_but(snapshot, state, ids, self.settled(snapshot), compare)
     }
 
     /// Whether only numbers keep `snapshot` from subsuming `state`.
     pub(crate) fn differ_in_numbers(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> bool {
-        self.subsumes_but(snapshot, state, ids, Some(&Needs::POINTERS.0)).is_some()
+        self.subsumes_but(snapshot, state, ids, Some(&Needs::POINTERS.0), false).is_some()
     }
 
     /// The same, where other numbers than `needed` may be any, if that is known.
@@ -415,12 +421,13 @@ impl SnapshotArena {
         state: &State,
         ids: &mut Ids,
         needed: Option<&[FrameNeeds]>,
+        compare: bool,
     ) -> Option<bool> {
         ids.place = None;
         if snapshot.frames.len as usize != state.frames().len() {
             return None;
         }
-        ids.clear();
+        ids.clear(compare);
         let mut constants = self.constants[snapshot.constants.range()].iter();
         let mut pointers = self.pointers[snapshot.pointers.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
@@ -533,13 +540,10 @@ impl SnapshotArena {
     fn subsumes_cell(&self, kept: &KeptCell, stack: &Stack, guess: Option<&Cell>, ids: &mut Ids) -> bool {
         let old = &self.stored[kept.value as usize];
         let same = |other: &&Cell| other.start == kept.start && other.size == kept.size;
-        if let Some(other) = guess.filter(same) {
+        if let Some(other) = guess.filter(same).or_else(|| stack.cell_of(kept.start, kept.size)) {
             return ids.subsumes(old, &other.value);
         }
         let Some(size) = Size::from_bytes(kept.size.into()) else { return false };
-        if let Some(other) = stack.whole_cell(kept.start.into(), size) {
-            return ids.subsumes(old, &other.value);
-        }
         matches!(stack.read(kept.start.into(), size), Found::Value(value) if ids.subsumes(old, &value))
     }
 }
@@ -578,21 +582,20 @@ impl StackSnapshot {
             && cells as usize == stack.cells.len()
             && self.init == stack.init
             && self.zero == stack.zero
-            && self.remains == stack.remains();
+            && self.remains == *stack.remains();
     }
 }
 
 /// Whether nobody reads the pointers in that stack, or remains of them, but for those in `guarded` bytes.
 fn nobody_reads(stack: &Stack, guarded: &ByteSet, needs: &FrameNeeds) -> bool {
-    let found = stack.pointers.or(&stack.remains()).and_not(guarded);
+    let found = stack.pointers.or(stack.remains()).and_not(guarded);
     found.is_empty() || found.units() & needs.read == 0 && !stack.has_opaque_in(&found)
 }
 
 impl KeptCell {
-    /// Whether it touches one of these units: three of them at most.
+    /// Whether it touches one of these units.
     fn is_in(&self, units: u128) -> bool {
-        let own = (u32::from(self.start) % 4 + u32::from(self.size)).div_ceil(4);
-        (units >> (self.start / 4)) as u32 & ((1 << own) - 1) != 0
+        touches(self.start, self.size, units)
     }
 
     fn end(&self) -> u32 {
@@ -651,22 +654,36 @@ struct Pair {
 }
 
 impl Ids {
-    pub(crate) fn clear(&mut self) {
+    /// Begins a comparison; if `equal`, one that finds whether the two are equal.
+    pub(crate) fn clear(&mut self, equal: bool) {
         self.pairs.clear();
-        self.equal = true;
+        self.equal = equal;
         self.last_unlinked = u32::MAX;
     }
 
     /// Whether `old` subsumes `new`, given the values compared before.
     fn subsumes(&mut self, old: &Value, new: &Value) -> bool {
         self.work += 1;
-        match (old.kind, new.kind) {
-            (Kind::Scalar, Kind::Scalar) => {
-                let same = old.num == new.num;
-                self.equal &= same;
-                (same || old.num.includes(&new.num))
-                    && (old.id == 0 || old.num.is_constant() || self.linked(old, new))
+        if old.is_scalar() && new.is_scalar() {
+            if !old.num.includes(&new.num) {
+                return false;
             }
+            self.equal = self.equal && old.num == new.num;
+            return old.id == 0 || old.num.is_constant() || self.linked(old, new);
+        }
+        if old.kind != new.kind || old.is_stale() {
+            return self.subsumes_other(old, new);
+        }
+        self.equal = self.equal && old.range == new.range && old.num == new.num;
+        (old.range == new.range || (old.is_packet() && old.range < new.range))
+            && self.offsets(old, new)
+            && self.references(old, new)
+            && (old.id == 0 || self.pair(old.id, new.id, 0))
+    }
+
+    /// The same of stale addresses, and of values of different kinds.
+    fn subsumes_other(&mut self, old: &Value, new: &Value) -> bool {
+        match (old.kind, new.kind) {
             // Where and why it became stale matters to messages only.
             (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {
                 self.equal &= of == Stale::Bits;
@@ -675,13 +692,6 @@ impl Ids {
             (Kind::Stale { of, .. }, Kind::Stale { of: other, .. }) => {
                 self.equal &= old.num == new.num;
                 of == other && self.offsets(old, new) && (old.id == 0 || self.pair(old.id, new.id, 0))
-            }
-            (kind, other) if kind == other => {
-                self.equal &= old.range == new.range && old.num == new.num;
-                (old.range == new.range || (old.is_packet() && old.range < new.range))
-                    && self.offsets(old, new)
-                    && self.references(old, new)
-                    && (old.id == 0 || self.pair(old.id, new.id, 0))
             }
             (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
                 self.equal = false;

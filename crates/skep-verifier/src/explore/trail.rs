@@ -143,14 +143,27 @@ impl Rule {
     #[inline]
     fn back(&self, step: Step, notes: &[Note], needs: &mut Needs) {
         let (top, relies) = (step.frame(), step.relies());
-        let mut needed = needs.0[top].regs & self.results != 0 || self.decides && relies;
+        let mut needed = self.needs_sources(needs.0[top].regs, relies);
         for note in notes {
             needed |= note_back(note, needed, relies, needs);
         }
         let regs = &mut needs.0[top].regs;
-        *regs = *regs & !self.overwritten | self.always;
-        *regs |= if needed { self.sources } else { 0 };
-        *regs |= if relies { self.operands } else { 0 };
+        *regs = self.registers(*regs, needed, relies);
+    }
+
+    /// Whether the sources are needed before a step because these registers are needed after it.
+    #[inline]
+    fn needs_sources(&self, regs: u16, relies: bool) -> bool {
+        regs & self.results != 0 || self.decides && relies
+    }
+
+    /// From the registers that are needed after a step to those before it.
+    #[inline]
+    fn registers(&self, regs: u16, sources: bool, relies: bool) -> u16 {
+        regs & !self.overwritten
+            | self.always
+            | if sources { self.sources } else { 0 }
+            | if relies { self.operands } else { 0 }
     }
 }
 
@@ -368,6 +381,13 @@ impl Trail {
                     continue;
                 }
                 let (slot, top) = (step.slot(), step.frame());
+                let rule = &self.rules[slot];
+                if step.notes() == 0 && highest == top && !rule.more {
+                    // Fast path: it moves needs among registers alone.
+                    let (regs, relies) = (&mut needs.0[top].regs, step.relies());
+                    *regs = rule.registers(*regs, rule.needs_sources(*regs, relies), relies);
+                    continue;
+                }
                 let first = notes.notes.len().saturating_sub(step.notes());
                 let here = &notes.notes[first..];
                 // What returned, or was called back, is gone in the state before.
@@ -377,7 +397,6 @@ impl Trail {
                     needs.0[top + 1..=highest].fill(FrameNeeds::default());
                 }
                 highest = top;
-                let rule = &self.rules[slot];
                 if rule.more {
                     back(env, step, here, needs, &called);
                 } else {

@@ -43,6 +43,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) trail: Trail,
     /// What the walk cost so far.
     pub(crate) usage: Usage,
+    /// All limits are checked once so many instructions were walked; 0 where paths met or split.
+    pub(crate) check_at: u64,
     /// The observer of every step, if any.
     pub(crate) observer: Option<&'a mut (dyn Observer + 'a)>,
     /// Every state of the walk, for tests that compare them with runs.
@@ -67,6 +69,7 @@ impl<'a> Walker<'a> {
             history: Vec::new(),
             node: NONE,
             usage: Usage::default(),
+            check_at: 0,
             observer: None,
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
             trail,
@@ -136,6 +139,7 @@ impl<'a> Walker<'a> {
                     self.transfer.enter_call(state);
                 }
                 let liveness = self.transfer.env.liveness;
+                self.check_at = 0;
                 match self.explored.visit(state, slot, self.node, arrival.iterates, liveness) {
                     Visit::Subsumed(node) => {
                         self.trail.end_at(node, &self.explored);

@@ -13,7 +13,8 @@ use serde::Serialize;
 use skep::abi::{Context, ProgramSource};
 use skep::{Abilities, Btf, Error, Object, ProgramOptions, Refusal, Verified, VerifyOptions};
 use skep_kernels::{
-    Judgement, Obstacle, Outcome, Program, Rule, Verdict, Version, abilities, judge, judge_unlinked,
+    Configuration, Given, Judgement, Obstacle, Outcome, Program, Rule, Symbols, Verdict, Version, abilities,
+    judge, judge_unlinked,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,10 +28,26 @@ pub(crate) enum Format {
     Sarif,
 }
 
-/// A release, with its types if they were given.
+/// Files about kernels, each as `RELEASE=FILE`.
+pub(crate) struct Files<'a> {
+    /// Types; several of one release are those of the kernel and of modules.
+    pub(crate) types: &'a [PathBuf],
+    pub(crate) configs: &'a [PathBuf],
+    pub(crate) symbols: &'a [PathBuf],
+}
+
+/// A release, with what was given of it.
 pub(crate) struct Kernel {
     version: Version,
     types: Option<Arc<Btf>>,
+    config: Option<Arc<Config>>,
+    symbols: Option<Symbols>,
+}
+
+/// A configuration, and its text.
+struct Config {
+    text: String,
+    options: Configuration,
 }
 
 /// The verdicts on an object.
@@ -79,12 +96,12 @@ struct Cell {
 pub(crate) fn main(
     objects: &[PathBuf],
     versions: &[Version],
-    types: &[PathBuf],
+    files: &Files<'_>,
     options: ProgramOptions,
     only: Option<&str>,
     format: Format,
 ) -> Result<(), Failure> {
-    let kernels = kernels(versions, types)?;
+    let kernels = kernels(versions, files)?;
     let reports = reports(objects, &kernels, options, only);
     match format {
         Format::Text => output::pieces(&table::text(&reports, &kernels))?,
@@ -97,29 +114,58 @@ pub(crate) fn main(
     if refused || unread { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// The releases in the given order, each once, with types from `VERSION=FILE`.
-fn kernels(versions: &[Version], types: &[PathBuf]) -> Result<Vec<Kernel>, Failure> {
+/// The releases in the given order, each once, with what files say about them.
+fn kernels(versions: &[Version], files: &Files<'_>) -> Result<Vec<Kernel>, Failure> {
     let mut kernels: Vec<Kernel> = Vec::new();
     for &version in versions {
         if !kernels.iter().any(|kernel| kernel.version == version) {
-            kernels.push(Kernel { version, types: None });
+            kernels.push(Kernel { version, types: None, config: None, symbols: None });
         }
     }
-    for given in types {
-        let text = given.to_string_lossy();
+    let types = of_releases("--btf", files.types, &kernels)?;
+    for (at, kernel) in kernels.iter_mut().enumerate() {
+        let mine: Vec<PathBuf> =
+            types.iter().filter(|(of, _)| *of == at).map(|(_, path)| path.clone()).collect();
+        if let [first, modules @ ..] = &mine[..] {
+            kernel.types = Some(target::joined(first, modules)?);
+        }
+    }
+    for (at, path) in of_releases("--kconfig", files.configs, &kernels)? {
+        let text = target::text(&path)?;
+        kernels[at].config = Some(Arc::new(Config { options: Configuration::parse(&text), text }));
+    }
+    for (at, path) in of_releases("--symbols", files.symbols, &kernels)? {
+        let symbols = Symbols::parse(&target::text(&path)?);
+        if symbols.is_empty() {
+            let text = "has no symbols; give what a root user reads in /proc/kallsyms, or System.map";
+            return Err(Failure::Usage(format!("--symbols {}: {text}", path.display())));
+        }
+        kernels[at].symbols = Some(symbols);
+    }
+    Ok(kernels)
+}
+
+/// The files of an option, each with the place of its kernel.
+fn of_releases(
+    option: &str,
+    given: &[PathBuf],
+    kernels: &[Kernel],
+) -> Result<Vec<(usize, PathBuf)>, Failure> {
+    let of_one = |path: &PathBuf| {
+        let text = path.to_string_lossy();
         let Some((version, path)) = text.split_once('=') else {
             return Err(Failure::Usage(format!(
-                "with --kernels, --btf needs the release that the types are of: --btf 6.1={text}"
+                "with --kernels, {option} needs the release that the file is of: {option} 6.1={text}"
             )));
         };
         let version: Version =
-            version.parse().map_err(|error| Failure::Usage(format!("--btf {text}: {error}")))?;
-        let Some(kernel) = kernels.iter_mut().find(|kernel| kernel.version == version) else {
-            return Err(Failure::Usage(format!("--btf {text}: {version} is not among --kernels")));
-        };
-        kernel.types = Some(Arc::new(target::types(Path::new(path))?));
-    }
-    Ok(kernels)
+            version.parse().map_err(|error| Failure::Usage(format!("{option} {text}: {error}")))?;
+        match kernels.iter().position(|kernel| kernel.version == version) {
+            Some(at) => Ok((at, PathBuf::from(path))),
+            None => Err(Failure::Usage(format!("{option} {text}: {version} is not among --kernels"))),
+        }
+    };
+    given.iter().map(of_one).collect()
 }
 
 /// The verdicts on all objects, in their order.
@@ -156,6 +202,7 @@ fn report(path: &Path, kernels: &[Kernel], options: ProgramOptions, only: Option
     let name = path.display().to_string();
     let unread = |error: String| Report { object: name.clone(), error: Some(error), programs: Vec::new() };
     let (object, needs) = match read(path) {
+        Ok((object, needs)) if options.program_type.is_some() => (object, needs.with_types_set()),
         Ok(read) => read,
         Err(error) => return unread(error.to_string()),
     };
@@ -193,7 +240,7 @@ fn report(path: &Path, kernels: &[Kernel], options: ProgramOptions, only: Option
         let Some((target, analyses)) = &known else { continue };
         for (row, analysis) in rows.iter_mut().zip(analyses) {
             row.program_type = row.program_type.or(analysis.program_type());
-            let judgement = analysis.judgement(&needs, target.types.as_deref(), kernel.version);
+            let judgement = analysis.judgement(&needs, target.types.as_deref(), kernel);
             row.kernels.push(Cell::new(kernel.version, judgement));
         }
     }
@@ -215,6 +262,8 @@ struct Target {
     lacks_types: bool,
     /// The release, if the object asks for it.
     release: Option<Version>,
+    /// The configuration, if it was given and the object asks for it.
+    config: Option<Arc<Config>>,
 }
 
 impl Target {
@@ -225,6 +274,7 @@ impl Target {
             lacks_types: types.is_none() && object.is_linked_to_host(),
             types,
             release: asks.then_some(kernel.version),
+            config: kernel.config.clone().filter(|_| asks),
         }
     }
 }
@@ -267,7 +317,8 @@ impl Analysis {
         }
         let release = target.release.map(|version| format!("{version}.0"));
         let unlinked = |error| Self::Unlinked { error: Box::new(error), types_given: target.types.is_some() };
-        if let Some(error) = release.and_then(|release| object.set_config("", Some(&release)).err()) {
+        let text = target.config.as_ref().map_or("", |config| &config.text);
+        if let Some(error) = release.and_then(|release| object.set_config(text, Some(&release)).err()) {
             return unlinked(error);
         }
         match object.linked(name, options) {
@@ -301,7 +352,8 @@ impl Analysis {
         }
     }
 
-    fn judgement(&self, object: &skep_kernels::Object, types: Option<&Btf>, version: Version) -> Judgement {
+    fn judgement(&self, object: &skep_kernels::Object, types: Option<&Btf>, kernel: &Kernel) -> Judgement {
+        let version = kernel.version;
         let unknown = |error: &Error| {
             let text = error.to_string();
             Judgement::not_certain(Obstacle { rule: Rule::Missing, text, since: None, place: None })
@@ -327,7 +379,12 @@ impl Analysis {
             }
             _ => None,
         };
-        judge(&Program { source, object: Some(object), types, outcome, limited }, version)
+        let given = Given {
+            types,
+            config: kernel.config.as_ref().map(|config| &config.options),
+            symbols: kernel.symbols.as_ref(),
+        };
+        judge(&Program { source, object: Some(object), given, outcome, limited }, version)
     }
 }
 

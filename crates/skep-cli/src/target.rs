@@ -53,7 +53,7 @@ pub(crate) fn types(path: &Path) -> Result<Btf, Error> {
 }
 
 /// The types of a kernel with those of its modules.
-fn joined(kernel: &Path, modules: &[PathBuf]) -> Result<Arc<Btf>, Error> {
+pub(crate) fn joined(kernel: &Path, modules: &[PathBuf]) -> Result<Arc<Btf>, Error> {
     let base = Arc::new(types(kernel)?);
     let mut parsed = Vec::with_capacity(modules.len());
     for path in modules {
@@ -69,6 +69,11 @@ fn joined(kernel: &Path, modules: &[PathBuf]) -> Result<Arc<Btf>, Error> {
         Error::Types { path: culprit.to_owned(), source }
     })?;
     Ok(Arc::new(all))
+}
+
+/// Reads a text.
+pub(crate) fn text(path: &Path) -> Result<String, Error> {
+    Ok(String::from_utf8_lossy(&read(path)?).into_owned())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

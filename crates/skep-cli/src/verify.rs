@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Say for each of these releases of Linux (5.10,6.1,6.12) whether it will take the programs: accepted, refused or
     /// not certain, and what stands in the way. The types of a release are given with --btf 6.1=FILE.
     #[arg(long, value_name = "RELEASE,...", value_delimiter = ',',
-          conflicts_with_all = ["kconfig", "kernel", "strict_alignment", "privileged", "log", "facts"])]
+          conflicts_with_all = ["kernel", "strict_alignment", "privileged", "log", "facts"])]
     kernels: Vec<Version>,
     /// Verify only this program.
     #[arg(long, value_name = "NAME")]
@@ -41,9 +41,14 @@ pub(crate) struct Args {
     /// /sys/kernel/btf has of them). With --kernels: RELEASE=FILE, any number of times.
     #[arg(long, value_name = "FILE")]
     btf: Vec<PathBuf>,
-    /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
+    /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250). With --kernels:
+    /// RELEASE=FILE, once for each release.
     #[arg(long, value_name = "FILE")]
-    kconfig: Option<PathBuf>,
+    kconfig: Vec<PathBuf>,
+    /// With --kernels: the symbols of a release, as RELEASE=FILE, once for each: what root reads in /proc/kallsyms, or
+    /// System.map. They say which functions the kernel's build inlined.
+    #[arg(long, value_name = "RELEASE=FILE", requires = "kernels")]
+    symbols: Vec<PathBuf>,
     /// The release of the kernel that the programs are for; by default the configuration's, or the running system's
     /// if its types are used, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
@@ -138,7 +143,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             _ => Format::Text,
         };
         let only = args.prog.as_deref();
-        return kernels::main(&args.objects, &args.kernels, &args.btf, args.options(), only, format);
+        let files = kernels::Files { types: &args.btf, configs: &args.kconfig, symbols: &args.symbols };
+        return kernels::main(&args.objects, &args.kernels, &files, args.options(), only, format);
+    }
+    if args.kconfig.len() > 1 {
+        return Err(Failure::Usage("--kconfig can be given several times only with --kernels".to_owned()));
     }
     let [path] = &args.objects[..] else {
         return Err(Failure::Usage("several objects can be verified only with --kernels".to_owned()));
@@ -167,7 +176,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 /// The object, and which of its programs to verify.
 fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
     let mut object = Object::open(path)?;
-    target::set(&mut object, &args.btf, args.kconfig.as_deref(), args.kernel.as_deref())?;
+    target::set(&mut object, &args.btf, args.kconfig.first().map(PathBuf::as_path), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
         None => Ok((object, known)),

@@ -4,8 +4,9 @@ use crate::Version;
 use crate::judge::{Program, place};
 use crate::judgement::{Obstacle, Rule};
 use crate::refusals::{DYNPTRS, NEAREST};
-use skep_abi::{MapKind, ProgramSource};
-use skep_isa::{CallTarget, Insn};
+use skep_abi::{AttachTo, Context, MapKind, ProgramSource};
+use skep_btf::Kind;
+use skep_isa::{AluOp, CallTarget, Cond, Insn, Operand, Reg, Size};
 use skep_verifier::{Abilities, Spills, Verified};
 
 /// The abilities of skep's verifier that the verifier of that release has too.
@@ -15,6 +16,7 @@ pub fn abilities(version: Version) -> Abilities {
         lenient: false,
         unwritten_stack: since(6, 3),
         passed_pointers: since(6, 18),
+        equal_objects: since(6, 2),
         spills: match version {
             _ if since(6, 3) => Spills::All,
             _ if since(5, 16) => Spills::Registers,
@@ -25,6 +27,8 @@ pub fn abilities(version: Version) -> Abilities {
         compared_numbers: since(6, 8),
         unequal_numbers: since(6, 8),
         linked_halves: since(6, 8),
+        contradictions: since(7, 3),
+        memory_keys: since(6, 2),
     }
 }
 
@@ -48,6 +52,15 @@ pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version
     if version < ENTERED_LOOPS && enters_loops_inside(program.source) {
         let text = "a loop is entered in its middle, which older verifiers refuse".to_owned();
         return Some(ability(text));
+    }
+    if let Some((slot, text)) = walked_otherwise(program.source, verified, version) {
+        let place = Some(place(program.source, slot));
+        return Some(Obstacle { place, ..ability(text.to_owned()) });
+    }
+    if let Some(slot) = reads_number_pointers(program, verified, version) {
+        let text = "older verifiers refuse to load a pointer to a number from the arguments".to_owned();
+        let place = Some(place(program.source, slot));
+        return Some(Obstacle { since: Some(NUMBER_POINTERS), place, ..ability(text) });
     }
     if loads_in_functions(program.source) {
         return Some(ability("a function loads from the packet as classic filters do".to_owned()));
@@ -122,6 +135,18 @@ const FIND_VMA: u32 = 180;
 const MOST_WALKED: [(Version, u64); 3] =
     [(Version::new(6, 12), 200_000), (Version::new(6, 1), 10_000), (Version::new(5, 10), 5_000)];
 
+/// Loops whose state differs in the stack alone are not taken for endless since then.
+const EXACT_LOOPS: Version = Version::new(6, 8);
+
+/// Loops whose bound is a number in a register end for the verifier since then, at the latest.
+const BOUNDED_LOOPS: Version = Version::new(6, 1);
+
+/// How far back a constant is looked for.
+const NEAR: usize = 16;
+
+/// Arguments that are pointers to numbers may be loaded since then.
+const NUMBER_POINTERS: Version = Version::new(5, 17);
+
 /// Loops may be entered in their middle since then, at the latest.
 const ENTERED_LOOPS: Version = Version::new(6, 12);
 
@@ -169,6 +194,148 @@ fn calls_programs_from_nothing(source: &ProgramSource) -> bool {
         let insns = source.insns.get(function.start as usize..end).unwrap_or_default();
         returns_nothing
             && insns.iter().any(|insn| matches!(insn, Insn::Call { target: CallTarget::Helper(TAIL_CALL) }))
+    })
+}
+
+/// A loop whose iterations releases count otherwise: the slot of its jump, and why.
+fn walked_otherwise(
+    source: &ProgramSource,
+    verified: &Verified,
+    version: Version,
+) -> Option<(u32, &'static str)> {
+    let insns = &source.insns;
+    let jumps = insns.iter().zip(verified.facts()).zip(0u32..).filter(|((_, fact), _)| fact.reached);
+    for ((insn, _), slot) in jumps {
+        let Some(offset) = insn.jump_offset() else { continue };
+        let Some(target) = (slot as usize + 1).checked_add_signed(offset as isize) else { continue };
+        if target > slot as usize {
+            continue;
+        }
+        if matches!(insn, Insn::JumpIf { cond: Cond::Set, .. }) {
+            return Some((
+                slot,
+                "a loop goes on while bits are set, which releases walk for more or fewer rounds",
+            ));
+        }
+        if version < EXACT_LOOPS && returns_to(insns, target, slot as usize) {
+            if version < BOUNDED_LOOPS && counts_to_register(insns, target, slot as usize) {
+                let text =
+                    "a loop counts up to a number in a register, which older verifiers may do without end";
+                return Some((slot, text));
+            }
+            if counts_in_stack(insns, target, slot as usize) {
+                let text = "a loop may change nothing but the stack, which older verifiers take for endless";
+                return Some((slot, text));
+            }
+        }
+    }
+    None
+}
+
+/// Whether control may come from `start` to the jump at `end` that leads back, by instructions between them.
+fn returns_to(insns: &[Insn], start: usize, end: usize) -> bool {
+    let mut seen = vec![false; end + 1 - start];
+    let mut left = vec![start];
+    while let Some(slot) = left.pop() {
+        if !(start..=end).contains(&slot) || std::mem::replace(&mut seen[slot - start], true) {
+            continue;
+        }
+        if slot == end {
+            return true;
+        }
+        let insn = &insns[slot];
+        left.extend(insn.jump_offset().and_then(|offset| (slot + 1).checked_add_signed(offset as isize)));
+        if insn.falls_through() {
+            left.push(slot + if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 });
+        }
+    }
+    false
+}
+
+/// Whether the jump at `end` compares a register that the loop counts with another one.
+fn counts_to_register(insns: &[Insn], start: usize, end: usize) -> bool {
+    let Some(Insn::JumpIf { cond, dst, src: Operand::Reg(src), .. }) = insns.get(end) else { return false };
+    let counts = |insn: &Insn| {
+        matches!(insn, Insn::Alu { op: AluOp::Add, dst: counted, src: Operand::Imm(_), .. }
+            if counted == dst || counted == src)
+    };
+    !matches!(cond, Cond::Eq | Cond::Ne | Cond::Set) && insns[start..end].iter().any(counts)
+}
+
+/// Whether the condition of the loop from `start` to the jump at `end` is about a number that the loop keeps in the stack,
+/// and that does not start as a constant.
+fn counts_in_stack(insns: &[Insn], start: usize, end: usize) -> bool {
+    let body = insns.get(start..=end).unwrap_or_default();
+    let is_constant = |at: usize, src: &Operand| match src {
+        Operand::Imm(_) => true,
+        Operand::Reg(reg) => {
+            insns[..at].iter().rev().take(NEAR).find_map(|insn| match insn {
+                Insn::Alu { op, dst, src, .. } if dst == reg => {
+                    Some(*op == AluOp::Mov && matches!(src, Operand::Imm(_)))
+                }
+                Insn::Load { dst, .. } if dst == reg => Some(false),
+                Insn::Call { .. } => Some(false),
+                _ => None,
+            }) == Some(true)
+        }
+    };
+    let kept = |slot: i16| {
+        let mut stores = insns.iter().enumerate().filter_map(|(at, insn)| match insn {
+            Insn::Store { base: Reg::R10, offset, src, .. } if *offset == slot => Some((at, src)),
+            _ => None,
+        });
+        let (mut inside, mut varies) = (false, false);
+        stores.by_ref().for_each(|(at, src)| match (start..=end).contains(&at) {
+            true => inside = true,
+            false => varies |= !is_constant(at, src),
+        });
+        inside && varies
+    };
+    let mut loaded = [None; 16];
+    body.iter().any(|insn| match insn {
+        Insn::Load { dst, base: Reg::R10, offset, .. } => {
+            loaded[dst.number() as usize] = Some(*offset);
+            false
+        }
+        Insn::JumpIf { dst, .. } => loaded[dst.number() as usize].is_some_and(kept),
+        Insn::Load { dst, .. } | Insn::Alu { op: AluOp::Mov, dst, .. } => {
+            loaded[dst.number() as usize] = None;
+            false
+        }
+        Insn::Call { .. } => {
+            loaded[..6].fill(None);
+            false
+        }
+        _ => false,
+    })
+}
+
+/// The first load of an argument that is a pointer to a number, in programs whose arguments are the kernel's.
+fn reads_number_pointers(program: &Program<'_>, verified: &Verified, version: Version) -> Option<u32> {
+    let (types, target) = (program.given.types?, program.source.target.as_deref()?);
+    let Context::Arguments {
+        of: AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify,
+    } = program.source.program_type.context
+    else {
+        return None;
+    };
+    if version >= NUMBER_POINTERS {
+        return None;
+    }
+    let prototype = types.prototype(types.find(target, Kind::Func)?).ok()?;
+    let is_number = |ty: u32| {
+        let pointer = types.resolve(ty).ok().filter(|ty| ty.kind == Kind::Ptr);
+        let pointee = pointer.and_then(|ty| types.resolve(ty.target()).ok());
+        pointee.is_some_and(|ty| matches!(ty.kind, Kind::Int | Kind::Enum | Kind::Ptr))
+    };
+    let numbers: Vec<bool> = prototype.params().map(|param| is_number(param.ty)).collect();
+    let loads = program.source.insns.iter().zip(verified.facts()).zip(0u32..);
+    loads.filter(|((_, fact), _)| fact.reached).find_map(|((insn, _), slot)| match insn {
+        Insn::Load { size: Size::B8, offset, base, .. } if *base != Reg::R10 && offset % 8 == 0 => {
+            let at = usize::try_from(offset / 8).ok()?;
+            numbers.get(at).is_some_and(|number| *number).then_some(slot)
+        }
+        _ => None,
     })
 }
 

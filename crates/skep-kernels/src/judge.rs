@@ -12,6 +12,7 @@
 
 use crate::documented;
 use crate::feature::{self, Feature, Lack};
+use crate::given::Given;
 use crate::judgement::{Judgement, Obstacle, Place, Rule};
 use crate::object::Object;
 use crate::observed::{self, Asker, Presence};
@@ -28,8 +29,8 @@ pub struct Program<'a> {
     pub source: &'a ProgramSource,
     /// What its object needs as a whole, if it is from one.
     pub object: Option<&'a Object>,
-    /// The release's types, if known.
-    pub types: Option<&'a Btf>,
+    /// What is given of the kernel.
+    pub given: Given<'a>,
     /// What skep's verifier says.
     pub outcome: Outcome<'a>,
     /// If it accepts the program: what it says with the release's [`abilities`](crate::abilities) only.
@@ -53,7 +54,7 @@ pub fn judge(program: &Program<'_>, version: Version) -> Judgement {
     let needs =
         Needs { program, version, asker: Asker::of(program.source.program_type, program.source.sleepable) };
     if let Some(object) = program.object {
-        object.needs(program.types, version, &mut found);
+        object.needs(&program.given, version, &mut found);
         object.section(&program.source.name, version, &mut found);
     }
     needs.program_type(&mut found);
@@ -98,6 +99,12 @@ pub fn judge_unlinked(error: &skep_elf::Error, version: Version, types_given: bo
                 true => Judgement::refused(obstacle(Rule::KernelType, since)),
                 false => Judgement::not_certain(obstacle(Rule::Missing, since)),
             }
+        }
+        skep_elf::Error::UnknownSection { section, .. } => {
+            let text = format!(
+                "libbpf 1.0 and later know no section {section}: the loader has to set the type (--type)"
+            );
+            Judgement::refused(Obstacle { text, ..obstacle(Rule::ProgramType, None) })
         }
         _ => Judgement::not_certain(obstacle(Rule::Missing, None)),
     }
@@ -155,6 +162,13 @@ impl Needs<'_, '_> {
         let documents = [documented::program_type(number), kind.attach.and_then(documented::attach_type)];
         let since = documents.into_iter().flatten().max();
         let of_groups = kind.attach == Some(LSM_CGROUP) && since.is_some_and(|since| self.version < since);
+        let needed = OPTIONS.iter().find(|(of, _)| *of == number).map(|(_, option)| *option);
+        if let Some(option) = needed.filter(|option| self.has_option(option) == Some(false)) {
+            return found.certain(obstacle(
+                format!("programs of type {name} need {option}, which the configuration lacks"),
+                None,
+            ));
+        }
         match observed::section(self.asker, self.version) {
             // Older kernels take it for an attachment to a hook, to which libbpf then cannot attach it.
             _ if of_groups => {
@@ -184,7 +198,9 @@ impl Needs<'_, '_> {
     /// The function, tracepoint, hook or iterator that the program is for must be among the release's types.
     fn target(&self, found: &mut Found) {
         let source = self.program.source;
-        let (Some(types), Some(target)) = (self.program.types, source.target.as_deref()) else { return };
+        let (Some(types), Some(target)) = (self.program.given.types, source.target.as_deref()) else {
+            return;
+        };
         let Context::Arguments { of } = source.program_type.context else { return };
         let (name, kind) = match of {
             AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
@@ -196,18 +212,40 @@ impl Needs<'_, '_> {
             AttachTo::StructOps => (target.split('.').next().unwrap_or_default().to_owned(), Kind::Struct),
             _ => return,
         };
-        let function =
-            matches!(of, AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify);
-        if function && target.starts_with(SYSTEM_CALL) && (source.sleepable || of == AttachTo::FunctionModify)
-        {
-            let text =
-                "only kernels with CONFIG_FUNCTION_ERROR_INJECTION take such a program at a system call";
-            found.doubt(Obstacle { rule: Rule::Missing, text: text.to_owned(), since: None, place: None });
-        }
+        let missing = |text: String| Obstacle { rule: Rule::KernelType, text, since: None, place: None };
         if types.find(&name, kind).is_none() {
             let text = format!("the given types have no {name}, which a program for {target} needs");
-            found.certain(Obstacle { rule: Rule::KernelType, text, since: None, place: None });
+            return found.certain(missing(text));
         }
+        if !matches!(of, AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify) {
+            return;
+        }
+        if target.starts_with(SYSTEM_CALL) && (source.sleepable || of == AttachTo::FunctionModify) {
+            let text = format!("only kernels with {ERROR_INJECTION} take such a program at a system call");
+            let obstacle = Obstacle { rule: Rule::Missing, text, since: None, place: None };
+            match self.has_option(ERROR_INJECTION) {
+                Some(true) => {}
+                Some(false) => found.certain(obstacle),
+                None => found.doubt(obstacle),
+            }
+        }
+        match self.program.given.symbols {
+            Some(symbols) if !symbols.has(target) => {
+                let text =
+                    format!("the given symbols have no {target}: the kernel's build inlined or renamed it");
+                found.certain(missing(text));
+            }
+            None if !KEPT.iter().any(|kept| target.starts_with(kept)) => {
+                let text = format!("it is not known whether the kernel's build inlined or renamed {target}");
+                found.doubt(Obstacle { rule: Rule::Missing, text, since: None, place: None });
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the kernel was built with that option, if its configuration is given.
+    fn has_option(&self, option: &str) -> Option<bool> {
+        self.program.given.config.map(|config| config.has(option))
     }
 
     fn functions(&self, found: &mut Found) {
@@ -249,10 +287,10 @@ impl Needs<'_, '_> {
         if self.version < UNREACHED_GLOBALS && !is_plain {
             return true;
         }
-        let of_kernel = self
-            .program
-            .types
-            .is_some_and(|kernel| target.kind == Kind::Struct && kernel.find(name, Kind::Struct).is_some());
+        let of_kernel =
+            self.program.given.types.is_some_and(|kernel| {
+                target.kind == Kind::Struct && kernel.find(name, Kind::Struct).is_some()
+            });
         of_kernel || (target.kind != Kind::Void && types.size(target.id).is_err())
     }
 
@@ -400,6 +438,25 @@ const NEAREST: Version = Version::new(6, 12);
 
 /// Global functions that nothing calls are left out since then.
 const UNREACHED_GLOBALS: Version = Version::new(6, 8);
+
+/// Program types that kernels have only if they were built with an option.
+const OPTIONS: &[(u32, &str)] = &[
+    (8, "CONFIG_CGROUP_BPF"),
+    (9, "CONFIG_CGROUP_BPF"),
+    (15, "CONFIG_CGROUP_BPF"),
+    (18, "CONFIG_CGROUP_BPF"),
+    (20, "CONFIG_BPF_LIRC_MODE2"),
+    (23, "CONFIG_CGROUP_BPF"),
+    (25, "CONFIG_CGROUP_BPF"),
+    (29, "CONFIG_BPF_LSM"),
+    (32, "CONFIG_NETFILTER_BPF_LINK"),
+];
+
+/// The option with which programs may change what system calls return.
+const ERROR_INJECTION: &str = "CONFIG_FUNCTION_ERROR_INJECTION";
+
+/// How the names of functions begin that no build inlines.
+const KEPT: &[&str] = &[SYSTEM_CALL, "security_", "bpf_fentry_test", "bpf_modify_return_test"];
 
 /// How the names of system calls begin in the kernel's types.
 const SYSTEM_CALL: &str = "__x64_sys_";

@@ -22,7 +22,7 @@
 //! # Example
 //!
 //! ```
-//! use skep_kernels::{Outcome, Program, Verdict, Version, judge};
+//! use skep_kernels::{Given, Outcome, Program, Verdict, Version, judge};
 //!
 //! // An XDP program that calls bpf_loop, which came with 5.17.
 //! let code = "r1 = 4\nr2 = func[body] ll\nr3 = 0\nr4 = 0\ncall bpf_loop\nr0 = 2\nexit\nbody:\nr0 = 0\nexit";
@@ -35,8 +35,8 @@
 //!     entry: skep_abi::Entry::Context,
 //! };
 //! let verified = skep_verifier::verify(unverified, &Default::default())?;
-//! let program = Program { source: &source, object: None, types: None, outcome: Outcome::Accepted(&verified),
-//! limited: None };
+//! let program = Program { source: &source, object: None, outcome: Outcome::Accepted(&verified),
+//! given: Given::default(), limited: None };
 //!
 //! let verdict = |release: &str| judge(&program, release.parse().expect("known")).verdict;
 //! assert_eq!(verdict("5.10"), Verdict::Refused);
@@ -48,6 +48,7 @@
 pub mod documented;
 mod doubts;
 mod feature;
+mod given;
 mod judge;
 mod judgement;
 mod object;
@@ -61,6 +62,7 @@ struct Readme;
 mod version;
 
 pub use doubts::abilities;
+pub use given::{Configuration, Given, Symbols};
 pub use judge::{Outcome, Program, judge, judge_unlinked};
 pub use judgement::{Judgement, Obstacle, Place, Rule, Verdict};
 pub use object::Object;

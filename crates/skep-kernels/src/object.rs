@@ -1,11 +1,12 @@
 //! What an object needs as a whole: libbpf loads none of its programs if a map cannot be created, or if a function or
 //! variable of the kernel is missing that is not declared weak.
 
+use crate::given::Given;
 use crate::judge::{Found, came};
 use crate::judgement::{Obstacle, Rule};
 use crate::{Version, documented, feature};
 use skep_abi::{AttachTo, Context, MapDef, MapKind, Section};
-use skep_btf::{Btf, Kind, essential_name};
+use skep_btf::{Kind, essential_name};
 use skep_elf::DeclarationKind;
 use std::collections::HashMap;
 
@@ -49,18 +50,23 @@ impl Object {
         }
     }
 
+    /// The same for a loader that sets the type of each program: the names of sections do not matter.
+    pub fn with_types_set(self) -> Self {
+        Self { sections: HashMap::new(), ..self }
+    }
+
     /// What the release lacks.
-    pub(crate) fn needs(&self, types: Option<&Btf>, version: Version, found: &mut Found) {
+    pub(crate) fn needs(&self, given: &Given<'_>, version: Version, found: &mut Found) {
         self.maps.iter().for_each(|def| map(def, version, found));
         if self.links && version < LINKS {
             let text = came("a structure of functions that a link attaches (.struct_ops.link)", Some(LINKS));
             found.certain(obstacle(Rule::Map, text, Some(LINKS)));
         }
         for (name, kind) in &self.symbols {
-            symbol(name, *kind, types, version, found);
+            symbol(name, *kind, given, version, found);
         }
         for name in &self.members {
-            let Some((types, (structure, member))) = types.zip(name.split_once('.')) else { continue };
+            let Some((types, (structure, member))) = given.types.zip(name.split_once('.')) else { continue };
             let known = types.find(structure, Kind::Struct).and_then(|id| types.ty(id).ok());
             let exists = known.is_some_and(|ty| ty.members().any(|found| found.name() == Ok(member)));
             if !exists {
@@ -81,8 +87,10 @@ impl Object {
         let named = Section::parse(section).and_then(|parsed| Some((parsed.kind.number?, parsed.target?)));
         let is_its_own = matches!(section.trim_start_matches('?'), "tc/ingress" | "tc/egress");
         if !is_its_own && named.is_some_and(|(kind, _)| WITHOUT_NAMES.contains(&kind)) {
-            let text = format!("libbpf 1.0 and later do not know the section {section}");
-            found.doubt(obstacle(Rule::Missing, text, None));
+            let text = format!(
+                "libbpf 1.0 and later know no section {section}: the loader has to set the type (--type)"
+            );
+            found.certain(obstacle(Rule::ProgramType, text, None));
         }
     }
 }
@@ -127,8 +135,8 @@ fn map(map: &MapDef, version: Version, found: &mut Found) {
         found.certain(obstacle(Rule::Map, text, None));
     }
     if map.kind == MapKind::StackTrace && map.value_size == 0 {
-        let text = format!("map {} has no size; the loader has to set its value size", map.name);
-        found.doubt(obstacle(Rule::Missing, text, None));
+        let text = format!("map {}: values of no size; the loader has to set it", map.name);
+        found.certain(obstacle(Rule::Map, text, None));
     }
     let numbers = matches!(map.kind, MapKind::PerfEventArray | MapKind::ProgArray | MapKind::CgroupArray);
     if numbers && (map.value_size > 4 || map.key_size > 4) {
@@ -148,7 +156,7 @@ fn map(map: &MapDef, version: Version, found: &mut Found) {
     }
 }
 
-fn symbol(name: &str, kind: DeclarationKind, types: Option<&Btf>, version: Version, found: &mut Found) {
+fn symbol(name: &str, kind: DeclarationKind, given: &Given<'_>, version: Version, found: &mut Found) {
     let essential = essential_name(name);
     let wanted = match kind {
         DeclarationKind::Function | DeclarationKind::Address => Kind::Func,
@@ -160,22 +168,24 @@ fn symbol(name: &str, kind: DeclarationKind, types: Option<&Btf>, version: Versi
         let text = came(&format!("the kernel function {essential}, which the object needs,"), since);
         return found.certain(obstacle(Rule::KernelFunction, text, since));
     }
-    let Some(types) = types else {
-        // Without types the program's own verdict says what is missing.
-        return;
-    };
-    if types.find(essential, wanted).is_some() {
+    if kind == DeclarationKind::Address {
+        match given.symbols {
+            Some(symbols) if symbols.has(name) => {}
+            Some(_) => {
+                let text = format!("the given symbols have no {name}, whose address the object needs");
+                found.certain(obstacle(Rule::KernelType, text, None));
+            }
+            None => {
+                let text =
+                    format!("it is not known whether the kernel has {name}, whose address the object needs");
+                found.doubt(obstacle(Rule::Missing, text, None));
+            }
+        }
         return;
     }
-    match kind {
-        DeclarationKind::Address => {
-            let text =
-                format!("it is not known whether the kernel has {name}, whose address the object needs");
-            found.doubt(obstacle(Rule::Missing, text, None));
-        }
-        _ => {
-            let text = format!("the given types have no {essential}, which the object needs");
-            found.certain(obstacle(Rule::KernelType, text, since));
-        }
+    // Without types the program's own verdict says what is missing.
+    if given.types.is_some_and(|types| types.find(essential, wanted).is_none()) {
+        let text = format!("the given types have no {essential}, which the object needs");
+        found.certain(obstacle(Rule::KernelType, text, since));
     }
 }

@@ -4,7 +4,7 @@
 //! loaded the program alone, as root.
 
 use skep_abi::{Context, Entry, MapDef};
-use skep_kernels::{Object, Outcome, Program, Verdict, Version, abilities, judge, judge_unlinked};
+use skep_kernels::{Given, Object, Outcome, Program, Verdict, Version, abilities, judge, judge_unlinked};
 use skep_verifier::{Config, Unverified, verify};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,8 +55,8 @@ fn verdicts(object: &skep_elf::Object, name: &str, releases: &[Version]) -> Vec<
             Err(refusal) => Outcome::Refused(refusal),
         };
         let limited = limited.as_deref().filter(|_| whole.is_ok());
-        judge(&Program { source: &source, object: Some(&needs), types: None, outcome, limited }, version)
-            .verdict
+        let given = Given::default();
+        judge(&Program { source: &source, object: Some(&needs), given, outcome, limited }, version).verdict
     });
     judged.collect()
 }

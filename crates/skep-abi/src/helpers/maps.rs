@@ -11,7 +11,7 @@ const QUEUE: HelperSet = HelperSet::of(&[87, 88, 89]);
 
 /// The helpers that accept packet bytes as memory arguments.
 pub(crate) const PACKET_MEMORY: HelperSet =
-    HelperSet::of(&[1, 2, 3, 28, 84, 85, 99, 100, 110, 195, 204, 205, 206, 207]);
+    HelperSet::of(&[1, 2, 3, 28, 84, 85, 87, 99, 100, 110, 195, 204, 205, 206, 207]);
 
 /// The helpers that work on maps of that kind. Elements of maps of sockets are written as sockets, not as memory.
 pub fn map_helpers(kind: MapKind) -> HelperSet {

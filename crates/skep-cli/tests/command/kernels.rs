@@ -1,6 +1,6 @@
 //! `skep verify --kernels`: its table, its documents, and what it says about bad input.
 
-use crate::{object, skep};
+use crate::{Scratch, object, skep};
 use serde_json::Value;
 
 #[test]
@@ -84,4 +84,80 @@ fn kernels_that_are_not_known_and_types_that_belong_to_none_are_named() {
     skep(&["verify", "--kernels", "6.1", "nothing.o"]).refused(1, &["nothing.o", "not read"]);
     skep(&["verify", hello, hello]).refused(2, &["--kernels"]);
     skep(&["verify", "--sarif", hello]).refused(2, &["--kernels"]);
+}
+
+/// An object with programs for functions and hooks of the kernel, and types that have them.
+const FILES: &str = "crates/skep/tests/objects/verdicts/files.bpf.o";
+const TYPES: &str = "6.12=crates/skep-verifier/verdicts/linux.btf";
+
+/// The verdict on one program of that object for 6.12, and the first reason.
+fn verdict_on(program: &str, options: &[&str]) -> (String, String) {
+    let fixed = ["verify", "--kernels", "6.12", "--btf", TYPES, "--json", "--prog", program];
+    let said = skep(&[&fixed, options, &[FILES]].concat());
+    let document: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}", said.err));
+    let cell = &document[0]["programs"][0]["kernels"][0];
+    let text = |key: &str| cell[key].as_str().unwrap_or_default().to_owned();
+    (text("verdict"), text("reason"))
+}
+
+#[test]
+fn symbols_say_whether_a_build_kept_the_function_that_a_program_is_for() {
+    let (verdict, reason) = verdict_on("reads", &[]);
+    assert_eq!(verdict, "not certain");
+    assert!(reason.contains("inlined or renamed vfs_read"), "{reason}");
+
+    let kept = Scratch::new("kept.symbols", b"ffffffff81000000 T vfs_read\n");
+    assert_eq!(verdict_on("reads", &["--symbols", &format!("6.12={}", kept.path())]).0, "accepted");
+
+    let inlined = Scratch::new("inlined.symbols", b"ffffffff81000000 t vfs_read.part.0\n");
+    let (verdict, reason) = verdict_on("reads", &["--symbols", &format!("6.12={}", inlined.path())]);
+    assert_eq!(verdict, "refused");
+    assert!(reason.contains("the given symbols have no vfs_read"), "{reason}");
+
+    let none = Scratch::new("no.symbols", b"nothing\n");
+    let option = format!("6.12={}", none.path());
+    skep(&["verify", "--kernels", "6.12", "--symbols", &option, FILES])
+        .refused(2, &["no symbols", "kallsyms"]);
+    skep(&["verify", "--symbols", &option, FILES]).refused(2, &["--kernels"]);
+}
+
+#[test]
+fn a_configuration_says_which_types_of_programs_there_are() {
+    assert_eq!(verdict_on("guarded", &[]).0, "accepted");
+    let with = Scratch::new("with.config", b"CONFIG_BPF_LSM=y\n");
+    assert_eq!(verdict_on("guarded", &["--kconfig", &format!("6.12={}", with.path())]).0, "accepted");
+    let without = Scratch::new("without.config", b"# CONFIG_BPF_LSM is not set\n");
+    let (verdict, reason) = verdict_on("guarded", &["--kconfig", &format!("6.12={}", without.path())]);
+    assert_eq!(verdict, "refused");
+    assert!(reason.contains("CONFIG_BPF_LSM"), "{reason}");
+}
+
+#[test]
+fn a_configuration_has_the_values_that_an_object_asks_for() {
+    let path = object("configured");
+    let said = skep(&["verify", "--kernels", "6.1,6.12", &path]);
+    assert!(said.out.contains("not certain"), "{}", said.out);
+    assert!(said.out.contains("CONFIG_HZ"), "{}", said.out);
+    let config = Scratch::new("hz.config", b"CONFIG_HZ=250\n");
+    let given = |release: &str| format!("{release}={}", config.path());
+    let both = ["--kconfig", &given("6.1"), "--kconfig", &given("6.12")];
+    let said = skep(&[&["verify", "--kernels", "6.1,6.12"], &both[..], &[&path]].concat());
+    assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
+    skep(&["verify", "--kconfig", "a", "--kconfig", "b", &path]).refused(2, &["--kconfig", "--kernels"]);
+}
+
+#[test]
+fn types_of_modules_are_joined_with_those_of_their_kernel() {
+    let hello = "examples/hello.bpf.o";
+    // The second file of a release is a module's, and a kernel's types are none.
+    let twice = ["verify", "--kernels", "6.12", "--btf", TYPES, "--btf", "6.12=README.md", hello];
+    skep(&twice).refused(1, &["README.md"]);
+}
+
+#[test]
+fn a_section_that_libbpf_does_not_know_needs_a_type() {
+    let path = object("unknown_section");
+    skep(&["verify", "--kernels", "6.1", &path]).refused(1, &["no section no_such_hook/here", "--type"]);
+    let said = skep(&["verify", "--kernels", "6.1", "--type", "xdp", &path]);
+    assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
 }

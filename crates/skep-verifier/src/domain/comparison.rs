@@ -37,6 +37,66 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
     views(a, a_word, a_half, b, b_word, b_half)
 }
 
+/// The views of the compared width, narrowed by the comparison, or by its opposite with `negation`; `None` if what it is
+/// about rules it out.
+///
+/// [`assume`] may find it impossible besides, because what is left of different ranges contradicts itself.
+fn narrowed<const W: u32>(
+    cond: Cond,
+    negation: bool,
+    mut a: Num<W>,
+    mut b: Num<W>,
+) -> Option<(Num<W>, Num<W>)> {
+    let possible = match (negation, negated(cond)) {
+        (false, _) => narrow(cond, &mut a, &mut b),
+        (true, Some(cond)) => narrow(cond, &mut a, &mut b),
+        (true, None) => clear_common(&mut a, &mut b),
+    };
+    possible.then_some((a, b))
+}
+
+/// Whether the ranges and bits that the comparison is about rule out that it holds, or with `negation` that it does not.
+pub(crate) fn rules_out(cond: Cond, negation: bool, width: Width, a: &Scalar, b: &Scalar) -> bool {
+    match width {
+        Width::W64 => narrowed(cond, negation, a.word(), b.word()).is_none(),
+        Width::W32 => narrowed(cond, negation, a.half(), b.half()).is_none(),
+    }
+}
+
+/// Takes back what was learned from a signed and an unsigned range that both cross the sign: that only one half of the
+/// numbers is in both. `found` is what [`assume`] found.
+pub(crate) fn without_halves(
+    cond: Cond,
+    negation: bool,
+    width: Width,
+    (a, b): (&Scalar, &Scalar),
+    found: &mut (Scalar, Scalar),
+) {
+    fn crosses<const W: u32>(number: &Num<W>) -> bool {
+        Num::<W>::signed(number.umin) > Num::<W>::signed(number.umax) && number.smin < 0 && number.smax >= 0
+    }
+    match width {
+        Width::W64 => {
+            let Some((a, b)) = narrowed(cond, negation, a.word(), b.word()) else { return };
+            for (number, found) in [(a, &mut found.0), (b, &mut found.1)] {
+                if crosses(&number) && !found.is_constant() {
+                    (found.umin, found.umax) = (number.umin, number.umax);
+                    (found.smin, found.smax) = (number.smin, number.smax);
+                }
+            }
+        }
+        Width::W32 => {
+            let Some((a, b)) = narrowed(cond, negation, a.half(), b.half()) else { return };
+            for (number, found) in [(a, &mut found.0), (b, &mut found.1)] {
+                if crosses(&number) && !found.is_constant() {
+                    (found.umin32, found.umax32) = (number.umin as u32, number.umax as u32);
+                    (found.smin32, found.smax32) = (number.smin as i32, number.smax as i32);
+                }
+            }
+        }
+    }
+}
+
 /// Both operands after they were narrowed to these views.
 fn views(
     a: &Scalar,

@@ -34,8 +34,7 @@ pub struct Abilities {
     ///
     /// Numbers without bounds are added to pointers if the sum does not matter, and numbers are subtracted from stack
     /// addresses; the stack is accessed at addresses that are not multiples of the size, and the context through moved
-    /// pointers; a pointer that equals an object is not null, and neither are addresses of the stack, context and
-    /// packet. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
+    /// pointers; addresses of the stack, context and packet are not null. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
     /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack
     /// are read as one number. All helpers take memory in packets.
     pub lenient: bool,
@@ -43,6 +42,8 @@ pub struct Abilities {
     pub unwritten_stack: bool,
     /// A pointer in the stack stays one when a helper has read it.
     pub passed_pointers: bool,
+    /// A pointer that equals an object is not null.
+    pub equal_objects: bool,
     /// What is known of numbers in the stack.
     pub spills: Spills,
     /// A number in the stack and the register that it came from are narrowed together, and a load of another size than
@@ -55,6 +56,12 @@ pub struct Abilities {
     pub unequal_numbers: bool,
     /// A copy of the lower half of a number is narrowed with it.
     pub linked_halves: bool,
+    /// A way is not walked if ranges of different kinds contradict each other there, such as a signed and an unsigned
+    /// one, or those of a number and of its copy. Of a signed and an unsigned range that both cross the sign, only
+    /// the half in both counts.
+    pub contradictions: bool,
+    /// Memory that is no map's value, no packet and no stack may be a key.
+    pub memory_keys: bool,
 }
 
 /// What is known of numbers in the stack.
@@ -77,11 +84,14 @@ impl Default for Abilities {
             lenient: true,
             unwritten_stack: true,
             passed_pointers: true,
+            equal_objects: true,
             spills: Spills::All,
             linked_spills: true,
             compared_numbers: true,
             unequal_numbers: true,
             linked_halves: true,
+            contradictions: true,
+            memory_keys: true,
         }
     }
 }

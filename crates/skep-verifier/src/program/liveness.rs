@@ -17,7 +17,7 @@ use crate::program::addresses::{Addresses, Effect};
 use crate::program::cfg::{Arrival, Cfg, next_slot, target};
 use crate::program::config::Config;
 use skep_abi::{ArgKind, Results, RetKind};
-use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
+use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg, Width};
 
 /// What the future may read, before one instruction.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -139,8 +139,10 @@ impl Liveness {
         effect: &Effect,
     ) {
         match *insn {
-            Insn::Alu { op, dst, src, .. } => {
-                let precise = live.precise(dst);
+            Insn::Alu { op, width, dst, src } => {
+                // Without leniency sums must be possible even if they do not matter.
+                let strict = !config.abilities.lenient && width == Width::W64;
+                let precise = live.precise(dst) || strict && matches!(op, AluOp::Add | AluOp::Sub);
                 if op == AluOp::Mov {
                     live.kill(dst);
                 } else {

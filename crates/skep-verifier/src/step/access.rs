@@ -326,8 +326,12 @@ impl Transfer<'_> {
             cells.any(|cell| u32::from(cell.start) <= first && first + size.bytes() <= cell.end())
         };
         let whole = || stack.whole_cell(first, size).is_some();
+        let zeroed = || {
+            let mut cells = stack.overlapping(first, first + size.bytes());
+            value.as_constant() == Some(0) && cells.all(|cell| cell.value.as_constant() == Some(0))
+        };
         let kept = (abilities.linked_spills || whole()) && (abilities.lenient || in_one_cell());
-        !kept && value.is_scalar() && value.as_constant() != Some(0)
+        !kept && value.is_scalar() && !zeroed()
     }
 
     fn check_unwritten(&self, offset: i32, size: u32) -> Checked<()> {

@@ -270,7 +270,8 @@ impl Transfer<'_> {
             && matches!(pointer.kind, Kind::Stack { .. })
             && !self.env.config.abilities.lenient
         {
-            return Err(too_far(name, pointer, &number.num));
+            let text = format!("numbers may not be subtracted from addresses of the stack, such as {name}");
+            return Err(Violation::new(Code::PointerArithmetic, text).suggest("add a negative number"));
         }
         let mut result = *pointer;
         if let Some(number) = number.num.as_constant() {

@@ -112,20 +112,15 @@ impl<'a> Transfer<'a> {
             }
             ArgKind::Map => known.map = Some((self.map_argument(proto, reg, value)?, *value)),
             ArgKind::MapKey => {
-                let def = self.argument_map(proto, known)?;
-                known.filled.extend(self.memory(
-                    state,
-                    proto,
-                    reg,
-                    value,
-                    (def.key_size(), def.key_size()),
-                    Access::Read,
-                )?);
+                self.check_element(proto, reg, value)?;
+                let size = self.argument_map(proto, known)?.key_size();
+                known.filled.extend(self.memory(state, proto, reg, value, (size, size), Access::Read)?);
             }
             ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind()) => {
                 self.object_argument(proto, reg, value, &["sock_common"], false, true)?;
             }
             ArgKind::MapValue(access) => {
+                self.check_element(proto, reg, value)?;
                 let map = self.argument_map(proto, known)?;
                 let (size, access) = (map.value_size(), access.in_map(map.kind()));
                 known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
@@ -251,6 +246,15 @@ impl<'a> Transfer<'a> {
     /// Whether the program may leak addresses as numbers.
     pub(crate) fn may_leak(&self) -> bool {
         self.env.program_type().may_leak || self.env.config.privileged
+    }
+
+    /// Checks what may be a map's key or value.
+    fn check_element(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<()> {
+        let other = matches!(value.kind, Kind::Memory { .. } | Kind::Object { .. } | Kind::Buffer { .. });
+        match other && !self.env.config.abilities.memory_keys {
+            true => Err(expected(proto, reg, "the stack, a packet or a map's value", value)),
+            false => Ok(()),
+        }
     }
 
     fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Checked<MapView<'a>> {

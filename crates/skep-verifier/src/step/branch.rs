@@ -1,6 +1,6 @@
 //! Jumps: which ways are open, and how each narrows the compared values.
 
-use crate::domain::comparison::{assume, assume_not};
+use crate::domain::comparison::{assume, assume_not, rules_out, without_halves};
 use crate::domain::loops::Construct;
 use crate::domain::needs::{FrameNeeds, touched};
 use crate::domain::scalar::Scalar;
@@ -66,10 +66,13 @@ impl Transfer<'_> {
                     self.note_tied(state, &a, &b);
                 }
                 // What is linked to an operand may decide as well.
-                let open =
-                    self.fork(state, offset, |other| narrow(other, dst, &a, &taken.0, src, &b, &taken.1))?;
+                let sees = self.env.config.abilities.contradictions;
+                let narrowed = |state: &mut State, (a_num, b_num): &(Scalar, Scalar)| {
+                    narrow(state, dst, &a, a_num, src, &b, b_num, sees) || !sees
+                };
+                let open = self.fork(state, offset, |other| narrowed(other, &taken))?;
                 self.notes.relies = !open;
-                if narrow(state, dst, &a, &not_taken.0, src, &b, &not_taken.1) {
+                if narrowed(state, &not_taken) {
                     self.turn((true, true), offset)
                 } else {
                     self.notes.relies = true;
@@ -94,6 +97,20 @@ impl Transfer<'_> {
         let not_taken = assume_not(cond, width, a, b);
         let abilities = self.env.config.abilities;
         let nothing = Some((*a, *b));
+        // Where ranges contradict each other, the numbers may be any.
+        let seen = |way: Assumed, negation: bool| match way {
+            _ if abilities.contradictions => way,
+            Some(mut found) => {
+                without_halves(cond, negation, width, (a, b), &mut found);
+                Some(found)
+            }
+            None if rules_out(cond, negation, width, a, b) => None,
+            None => {
+                let any = |number: &Scalar| if number.is_constant() { *number } else { Scalar::UNKNOWN };
+                Some((any(a), any(b)))
+            }
+        };
+        let (taken, not_taken) = (seen(taken, false), seen(not_taken, true));
         let (a_varies, b_varies) = (!a.is_constant(), !b.is_constant());
         match cond {
             // Nothing is narrowed or decided.
@@ -174,7 +191,9 @@ impl Transfer<'_> {
     }
 }
 
-/// Narrows the compared registers, and all values linked to them. False if the comparison is impossible.
+/// Narrows the compared registers, and all values linked to them. False if the comparison is impossible. `sees`: whether
+/// numbers that contradict each other make it impossible; the later one counts otherwise.
+#[allow(clippy::too_many_arguments)] // both operands, each with its register, value and number
 fn narrow(
     state: &mut State,
     dst: Reg,
@@ -183,6 +202,7 @@ fn narrow(
     src: Operand,
     b: &Value,
     b_num: &Scalar,
+    sees: bool,
 ) -> bool {
     let mut possible = true;
     if *a_num != a.num {
@@ -196,7 +216,8 @@ fn narrow(
     {
         match state.reg(src).num.meet(b_num) {
             Some(num) => state.reg_mut(src).num = num,
-            None => return false,
+            None if sees => return false,
+            None => state.reg_mut(src).num = *b_num,
         }
         if b.id != 0 {
             possible &= state.narrow_linked(b.id, b.offset, b_num);

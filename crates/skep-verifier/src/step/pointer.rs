@@ -123,7 +123,7 @@ impl Transfer<'_> {
                 not_taken: negated(cond).map_or(Lesson::Nothing, |cond| found_range(pointer, cond)),
             });
         }
-        if self.env.config.abilities.lenient
+        if self.env.config.abilities.equal_objects
             && let Some(test) = with_an_object(cond, a, b, |kind| self.keeps_identity(kind))
         {
             return Ok(test);

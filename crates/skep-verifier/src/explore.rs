@@ -3,6 +3,7 @@
 pub(crate) mod chains;
 pub(crate) mod explored;
 pub(crate) mod fingerprint;
+pub(crate) mod generalize;
 pub(crate) mod observer;
 pub(crate) mod paths;
 pub(crate) mod snapshot;

@@ -4,7 +4,7 @@
 //! And what is in the stack may be anything, unless it is read: a pointer, a number, or bytes that were never written.
 //! Pointers in registers are no part of this, since states are always compared with all of theirs.
 
-use crate::domain::state::MAX_FRAMES;
+use crate::domain::state::{MAX_FRAMES, State};
 use skep_isa::Reg;
 
 /// The needs of one frame.
@@ -62,6 +62,20 @@ impl Needs {
         for (mine, other) in self.0.iter_mut().zip(&other.0) {
             mine.join(other);
         }
+    }
+
+    /// Those of these numbers that are known in `state`; `None` if there are none.
+    pub(crate) fn known_in(&self, state: &State) -> Option<Self> {
+        let mut known = Self::NONE;
+        for ((known, mine), frame) in known.0.iter_mut().zip(&self.0).zip(state.frames()) {
+            for (reg, value) in frame.regs.0.iter().enumerate() {
+                if value.is_scalar() && !value.num.is_unknown() {
+                    known.regs |= mine.regs & 1 << reg;
+                }
+            }
+            known.stack = mine.stack & frame.stack.known();
+        }
+        (known != Self::NONE).then_some(known)
     }
 
     /// The numbers of both; `None` if there are none.

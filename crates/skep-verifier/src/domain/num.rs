@@ -50,7 +50,7 @@ impl<const W: u32> Num<W> {
         ((value << (64 - W)) as i64) >> (64 - W)
     }
 
-    fn from_bits(bits: Tnum) -> Self {
+    pub(crate) fn from_bits(bits: Tnum) -> Self {
         Self { bits: bits.masked(Self::MASK), ..Self::UNKNOWN }
     }
 

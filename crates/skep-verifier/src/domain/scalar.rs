@@ -254,6 +254,11 @@ impl Scalar {
         Self::settle(word, half)
     }
 
+    /// Some number of which only the bits are known that are equal in both. It can grow 64 times.
+    pub(crate) fn common_bits(&self, other: &Self) -> Self {
+        Self::settle(Word::from_bits(self.bits.union(other.bits)), Half::UNKNOWN)
+    }
+
     /// The intersection; `None` if it is empty.
     pub(crate) fn meet(&self, other: &Self) -> Option<Self> {
         let (mut word, mut half) = (self.word(), self.half());

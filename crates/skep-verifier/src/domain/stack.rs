@@ -16,6 +16,7 @@
 //! no part of an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
 
 use crate::domain::bytes::ByteSet;
+use crate::domain::needs::touched;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
 use skep_isa::{AluOp, Size, Width};
@@ -376,6 +377,12 @@ impl Stack {
         }
     }
 
+    /// The units with numbers of which something is known.
+    pub(crate) fn known(&self) -> u128 {
+        let numbers = self.cells.iter().filter(|cell| cell.value.is_scalar());
+        numbers.fold(self.zero.units(), |known, cell| known | touched(cell.start.into(), cell.end()))
+    }
+
     /// Whether some of these bytes are of an object that only calls may touch.
     pub(crate) fn has_opaque_in(&self, bytes: &ByteSet) -> bool {
         let opaque = self.cells.iter().filter(|cell| matches!(cell.value.kind, Kind::Opaque { .. }));
@@ -428,6 +435,16 @@ impl Stack {
         if !self.zero.is_empty() {
             self.zero = self.zero.and(&ByteSet::from_units(needed, &self.zero));
         }
+    }
+
+    /// Forgets all zeroes but those of `model` in the units of `needed`, and those in the units of `but`. Returns the
+    /// units in which some were forgotten.
+    pub(crate) fn forget_zeroes(&mut self, model: &ByteSet, needed: u128, but: u128) -> u128 {
+        let in_units = |units| ByteSet::from_units(units, &self.zero).and(&self.zero);
+        let kept = in_units(needed).and(model).or(&in_units(but));
+        let forgotten = self.zero.and_not(&kept).units();
+        self.zero = kept;
+        forgotten
     }
 
     /// Whether a part of `start..end` is a pointer, or may be the remains of one.

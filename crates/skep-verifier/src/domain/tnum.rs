@@ -61,6 +61,12 @@ impl Tnum {
         Some(Self::new(self.value | other.value, self.mask & other.mask))
     }
 
+    /// The bits that are known, and equal, in both.
+    pub(crate) const fn union(self, other: Self) -> Self {
+        let mask = self.mask | other.mask | (self.value ^ other.value);
+        Self { value: self.value & !mask, mask }
+    }
+
     /// The bits of `keep`, the others zero.
     pub(crate) const fn masked(self, keep: u64) -> Self {
         Self { value: self.value & keep, mask: self.mask & keep }
@@ -194,6 +200,19 @@ mod tests {
                 let met: Vec<u64> = a.intersect(b).map_or(Vec::new(), |t| members(t).collect());
                 assert_eq!(both, met, "{a:?} {b:?}");
                 assert_eq!(a.includes(b), members(b).all(|n| a.contains(n)), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_union_knows_the_bits_that_all_members_of_both_share() {
+        for a in all() {
+            for b in all() {
+                let both = a.union(b);
+                assert!(members(a).chain(members(b)).all(|n| both.contains(n)), "{a:?} {b:?}");
+                let (some, every) = (members(a).chain(members(b)))
+                    .fold((0, u64::MAX), |(some, every), n| (some | n, every & n));
+                assert_eq!(both, Tnum { value: every, mask: some & !every }, "{a:?} {b:?}");
             }
         }
     }

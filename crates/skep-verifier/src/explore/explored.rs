@@ -53,6 +53,10 @@ const MAX_CHAIN: usize = 48;
 const MANY_STATES: usize = 4096;
 /// The most earlier states of a slot that widening compares with.
 const MAX_EARLIER: usize = 32;
+/// So many explored states that differ from a new one in numbers alone make it general.
+const ALIKE: usize = 3;
+/// Among so many that were kept last.
+const LOOK: usize = 8;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 16;
 
@@ -71,6 +75,8 @@ pub(crate) enum Visit {
         exact: Box<State>,
         /// The numbers that were widened.
         widened: Box<Needs>,
+        /// Whether it was not widened for the sake of an iteration ([`crate::explore::generalize`]).
+        general: bool,
     },
 }
 
@@ -92,6 +98,8 @@ pub(crate) struct Explored {
     journal: Option<Vec<u32>>,
     /// By slot: numbers that are not widened there, since a speculation about them failed.
     exact: HashMap<u32, Box<Needs>>,
+    /// Whether states may be made general.
+    pub(crate) generalizes: bool,
 }
 
 struct Node {
@@ -191,6 +199,7 @@ impl Explored {
             kept: 0,
             journal: None,
             exact: HashMap::new(),
+            generalizes: true,
         }
     }
 
@@ -360,15 +369,20 @@ impl Explored {
         if let Some(visit) = self.find(state, slot, parent, point, &fingerprint) {
             return visit;
         }
-        if iterates && let Some((widened, exact)) = self.widen(state, slot, point) {
-            // The widened state may be an explored one.
+        let guess = match iterates {
+            true => self.widen(state, slot, point),
+            false if self.generalizes => self.generalize(state, slot, point),
+            false => None,
+        };
+        if let Some((widened, exact)) = guess {
+            // The general state may be an explored one.
             let fingerprint = Fingerprint::of(state, made, slot);
             match self.find(state, slot, parent, point, &fingerprint) {
                 Some(Visit::Repeats) => state.copy_from(&exact),
                 Some(visit) => return visit,
                 None => {
                     let node = self.keep(state, slot, point, &fingerprint, parent);
-                    return Visit::Speculative { node, exact, widened };
+                    return Visit::Speculative { node, exact, widened, general: !iterates };
                 }
             }
         }
@@ -450,12 +464,55 @@ impl Explored {
             at = node.before;
         }
         let (_, snapshot) = best?;
+        self.guess(state, slot, |snapshots, state, but, widened| {
+            snapshots.widen(&snapshot, state, but, widened)
+        })
+    }
+
+    /// Generalizes the state if some explored states are like it. Returns the forgotten numbers and the exact state.
+    fn generalize(
+        &mut self,
+        state: &mut State,
+        slot: usize,
+        point: usize,
+    ) -> Option<(Box<Needs>, Box<State>)> {
+        let mut alike = 0;
+        let mut at = self.points[point].latest;
+        for _ in 0..LOOK {
+            let node = self.nodes.get(at as usize)?;
+            self.ids.work += 1;
+            if node.slot == slot as u32
+                && node.open == 0
+                && node.entry == NONE
+                && let Some(snapshot) = node.snapshot
+                && self.snapshots.differ_in_numbers(&snapshot, state, &mut self.ids)
+            {
+                alike += 1;
+                if alike == ALIKE {
+                    return self.guess(state, slot, |snapshots, state, but, widened| {
+                        snapshots.generalize(&snapshot, state, but, widened)
+                    });
+                }
+            }
+            at = node.before;
+        }
+        None
+    }
+
+    /// Changes a state by `make`, but for the numbers about which a guess failed at the slot. Returns the numbers that
+    /// changed and the exact state.
+    fn guess(
+        &mut self,
+        state: &mut State,
+        slot: usize,
+        make: impl FnOnce(&SnapshotArena, &mut State, &Needs, &mut Needs) -> bool,
+    ) -> Option<(Box<Needs>, Box<State>)> {
         let mut exact = Box::new(State::default());
         exact.copy_from(state);
         self.ids.work += (exact.bytes() / size_of::<Value>()) as u64;
         let mut widened = Box::new(Needs::default());
         let but = self.exact.get(&(slot as u32)).map_or(&Needs::NONE, |but| but);
-        self.snapshots.widen(&snapshot, state, but, &mut widened).then_some((widened, exact))
+        make(&self.snapshots, state, but, &mut widened).then_some((widened, exact))
     }
 
     /// Numbers that are not to be widened at a slot from now on.
@@ -499,7 +556,7 @@ impl Explored {
 
     /// Whether all paths from a node have ended.
     pub(crate) fn is_closed(&self, node: u32) -> bool {
-        self.nodes[node as usize].open == 0
+        self.nodes.get(node as usize).is_some_and(|node| node.open == 0)
     }
 
     fn keep(

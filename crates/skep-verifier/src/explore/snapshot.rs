@@ -88,7 +88,7 @@ pub(crate) struct FrameSnapshot {
     /// The sections that it was called in.
     sections: Depths,
     /// Unknown numbers.
-    numbers: u16,
+    pub(crate) numbers: u16,
     /// Known numbers.
     pub(crate) constants: u16,
     /// Pointers without a variable part.
@@ -302,7 +302,7 @@ impl SnapshotArena {
     }
 
     /// The needs of a settled snapshot, by frame.
-    fn settled(&self, snapshot: &Snapshot) -> Option<&[FrameNeeds]> {
+    pub(crate) fn settled(&self, snapshot: &Snapshot) -> Option<&[FrameNeeds]> {
         let start = snapshot.needs?.get() as usize;
         self.needs.get(start..start + snapshot.frames.len as usize)
     }

@@ -11,6 +11,8 @@
 //!                                   '- the exact state is kept, in case the speculation fails
 //! ```
 //!
+//! General states ([`crate::explore::generalize`]) are speculations as well, with more reasons to fail.
+//!
 //! Widening is always sound, but it may lead to a refusal where the exact states would not. Then the path is followed
 //! back from the violation, to find the widened numbers that the violation was made of or, if there are none, those on
 //! which a branch on the way depended. These are *to blame*: everything learned since they were widened is rolled back,
@@ -24,7 +26,10 @@ use crate::explore::paths::Turn;
 use crate::explore::trail::TrailMark;
 use crate::explore::walk::Walker;
 use crate::program::facts::Mark;
-use crate::program::violation::{Code, Violation};
+use crate::program::violation::{Checked, Code, Violation};
+
+/// How much may be walked below a general state, besides a multiple of what was walked before.
+const BUDGET: u64 = 4000;
 
 /// The speculations of a walk.
 #[derive(Default)]
@@ -33,6 +38,8 @@ pub(crate) struct Speculations {
     open: Vec<Speculation>,
     /// Why the last one failed.
     doubt: Option<Doubt>,
+    /// The one that failed by itself, and the numbers that are to blame.
+    failed: Option<(usize, Needs)>,
 }
 
 /// A speculation that is not confirmed yet.
@@ -45,6 +52,8 @@ pub(crate) struct Speculation {
     widened: u32,
     /// The numbers that were widened.
     numbers: Box<Needs>,
+    /// For a general state ([`crate::explore::generalize`]): how much may be walked in all while it is not confirmed.
+    budget: Option<u64>,
     /// Lengths to roll back to.
     pending: usize,
     history: usize,
@@ -64,7 +73,7 @@ pub(crate) struct Doubt {
 
 impl Walker<'_> {
     /// Records that the path goes on with a widened state in place of `exact`, which is below `node`.
-    pub(crate) fn speculate(&mut self, exact: State, node: u32, numbers: Box<Needs>) {
+    pub(crate) fn speculate(&mut self, exact: State, node: u32, numbers: Box<Needs>, general: bool) {
         let bytes = exact.bytes() + size_of::<Speculation>() + size_of::<Needs>();
         self.explored.pending_bytes += bytes;
         self.transfer.forks.charge(&exact);
@@ -74,6 +83,7 @@ impl Walker<'_> {
             node,
             widened: self.node,
             numbers,
+            budget: general.then(|| BUDGET + 2 * self.usage.walked),
             pending: self.pending.len(),
             history: self.history.len(),
             facts: self.transfer.record.checkpoint(),
@@ -83,6 +93,25 @@ impl Walker<'_> {
         });
         if let Some(observer) = &mut self.observer {
             observer.speculate(self.speculations.open.len());
+        }
+    }
+
+    /// Checks the guesses of general states where a path has come to a new state.
+    pub(crate) fn check_guesses(&mut self, state: &State) -> Checked<()> {
+        let open = &self.speculations.open;
+        let Some(first) = open.iter().position(|guess| guess.budget.is_some()) else { return Ok(()) };
+        if open[first].budget.is_some_and(|budget| self.usage.walked > budget) {
+            self.speculations.failed = self.first_general();
+        } else {
+            let slot = self.transfer.slot;
+            let here = |guess: &Speculation| guess.budget.is_some() && guess.slot == slot;
+            self.speculations.failed = (open.iter().enumerate().skip(first))
+                .filter(|(_, guess)| here(guess))
+                .find_map(|(at, guess)| Some((at, guess.numbers.known_in(state)?)));
+        }
+        match self.speculations.failed {
+            None => Ok(()),
+            Some(_) => Err(Violation::new(Code::Limit, "a general state leads to too many others")),
         }
     }
 
@@ -110,17 +139,15 @@ impl Walker<'_> {
         state: &mut State,
         violation: Box<Violation>,
     ) -> Result<(), Box<Violation>> {
-        if violation.code == Code::Limit {
-            // The violation inside of the loop says more than that the loop is too long.
-            let Some(doubt) =
-                self.speculations.doubt.take().filter(|doubt| !self.explored.is_closed(doubt.node))
-            else {
-                return Err(violation);
-            };
-            self.history = doubt.history;
-            return Err(doubt.violation);
-        }
-        let Some((at, numbers)) = self.blame(&violation) else {
+        let failed = match self.speculations.failed.take() {
+            None if violation.code == Code::Limit => self.first_general(),
+            None => self.blame(&violation),
+            failed => failed,
+        };
+        let Some((at, numbers)) = failed else {
+            if violation.code == Code::Limit {
+                return Err(self.refused_at_limit(violation));
+            }
             if let Some(observer) = &mut self.observer {
                 observer.roll_back(0, &violation);
             }
@@ -132,17 +159,17 @@ impl Walker<'_> {
         let dropped = self.speculations.open.drain(at + 1..);
         self.explored.pending_bytes -= dropped.map(|speculation| speculation.bytes).sum::<usize>();
         let Some(speculation) = self.speculations.open.pop() else { return Err(violation) };
-        let mut violation = violation;
-        violation.slot = violation.slot.or(Some(self.transfer.slot as u32));
-        self.speculations.doubt =
-            Some(Doubt { violation, history: std::mem::take(&mut self.history), node: speculation.node });
         self.explored.pending_bytes -= speculation.bytes;
         for path in self.pending.drain(speculation.pending..) {
             self.explored.pending_bytes -= path.bytes;
         }
         // The history before the speculation is a prefix of the one after it.
-        if let Some(doubt) = &self.speculations.doubt {
-            self.history.extend_from_slice(&doubt.history[..speculation.history.min(doubt.history.len())]);
+        let before = self.history[..speculation.history.min(self.history.len())].to_vec();
+        let history = std::mem::replace(&mut self.history, before);
+        if speculation.budget.is_none() {
+            let mut violation = violation;
+            violation.slot = violation.slot.or(Some(self.transfer.slot as u32));
+            self.speculations.doubt = Some(Doubt { violation, history, node: speculation.node });
         }
         self.transfer.forks.work += self.history.len() as u64;
         self.transfer.record.roll_back(speculation.facts);
@@ -157,6 +184,25 @@ impl Walker<'_> {
             self.explored.drop_journal();
         }
         Ok(())
+    }
+
+    /// At a limit no general state is worth what it costs: the outermost one.
+    fn first_general(&mut self) -> Option<(usize, Needs)> {
+        self.explored.generalizes = false;
+        let open = &self.speculations.open;
+        let at = open.iter().position(|guess| guess.budget.is_some())?;
+        Some((at, *open[at].numbers))
+    }
+
+    /// The violation inside of a loop says more than that the loop is too long.
+    fn refused_at_limit(&mut self, limit: Box<Violation>) -> Box<Violation> {
+        match self.speculations.doubt.take() {
+            Some(doubt) if !self.explored.is_closed(doubt.node) => {
+                self.history = doubt.history;
+                doubt.violation
+            }
+            _ => limit,
+        }
     }
 
     /// The innermost speculation of which the violation depends on a widened number, and all such numbers of it.

@@ -152,10 +152,14 @@ impl<'a> Walker<'a> {
                         let text = "the loop returns here without a change to anything it depends on, so it may never end";
                         return Err(Violation::new(Code::Loop, text).suggest(BOUND_LOOP));
                     }
-                    Visit::New(node) => self.node = node,
-                    Visit::Speculative { node, exact, widened } => {
+                    Visit::New(node) => {
+                        self.node = node;
+                        self.check_guesses(state)?;
+                    }
+                    Visit::Speculative { node, exact, widened, general } => {
+                        self.check_guesses(state)?;
                         let before = std::mem::replace(&mut self.node, node);
-                        self.speculate(*exact, before, widened);
+                        self.speculate(*exact, before, widened, general);
                     }
                 }
                 self.trail.keep(self.node, &mut self.transfer.notes);

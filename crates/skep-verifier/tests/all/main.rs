@@ -11,6 +11,7 @@ mod callbacks;
 mod control;
 mod dynptrs;
 mod facts;
+mod general;
 mod helpers;
 mod hostile;
 mod kfuncs;

@@ -241,11 +241,11 @@ fn programs_made_to_explode_are_stopped_by_a_limit() {
     text += "r6 = 0\nnext: r6 += 1\ncall 7\nif r0 == 5 goto +1\nr6 += 1\nr7 = r10\nr7 += -512\nr8 = *(u64 *)(r7 + 0)\n\
              if r6 < 1000000 goto next\nr0 = r8\nexit\n";
     refused("xdp", &text, Code::Limit, "");
-    // Each bit of a number is tested and kept: 2^30 states that all matter.
-    let mut text = "r6 = 0\n".to_owned();
-    for bit in 0..30 {
-        text += &format!("call 7\nr0 &= 1\nif r0 == 0 goto +1\nr6 |= {:#x}\n", 1u32 << bit);
+    // Each step makes another number or does not: 2^30 numbers that all matter.
+    let mut text = "r6 = 1\n".to_owned();
+    for step in 0..30 {
+        text += &format!("call 7\nr0 &= 1\nif r0 == 0 goto +2\nr6 *= 5\nr6 += {step}\n");
     }
-    text += "r1 = map_value[1]+0x0 ll\nr6 &= 63\nr1 += r6\nr0 = *(u8 *)(r1 + 0)\nexit";
+    text += "if r6 != 7 goto +1\nr0 = r9\nr0 = 0\nexit";
     refused("xdp", &text, Code::Limit, "");
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use skep_isa::decode_bytes;
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, structured, wild};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, iterated, mutated, structured, wild};
 
 use skep_verifier::Verified;
 
@@ -27,14 +27,16 @@ pub(crate) fn compare(data: &[u8]) {
 }
 
 /// The first byte chooses what the program is given, and whether the rest is its instructions, or what a
-/// generator decides by: of programs that attack, or of accepted ones of which one instruction is then changed.
+/// generator decides by: of programs that attack, of loops, or of accepted programs of which one instruction is then
+/// changed.
 pub(crate) fn attack(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let flavour = FLAVOURS[usize::from(*first) % FLAVOURS.len()];
     let options = Options::with_control(flavour);
     match first / 4 % 8 {
         0..=2 => return run(&wild(&mut Source::from_bytes(rest), &options), Lab::is_sound),
-        3..=6 => return run(&mutated(&mut Source::from_bytes(rest), &options), Lab::is_sound),
+        3 => return run(&iterated(&mut Source::from_bytes(rest)), Lab::is_sound),
+        4..=6 => return run(&mutated(&mut Source::from_bytes(rest), &options), Lab::is_sound),
         _ => {}
     }
     let whole = rest.len() / 8 * 8;

@@ -1,7 +1,8 @@
 //! Programs that attack a verifier.
 //!
 //! Most should be refused. Accepted ones must do no harm: they run in the interpreter's checking mode, with many
-//! inputs. Six kinds:
+//! inputs. Eight kinds, the last two
+//! by generators of their own ([`decided`], [`iterated`]):
 //!
 //! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used as an
 //!   offset into memory. Whether that is safe depends on every transfer function of the verifier;
@@ -12,9 +13,12 @@
 //! * *probes of stale addresses*: pointers into a packet that has moved, which may be compared and subtracted but
 //!   must not reveal addresses;
 //! * *mutants*: structured programs with a few instructions changed;
-//! * *noise*: instructions drawn one by one.
+//! * *noise*: instructions drawn one by one;
+//! * *probes of numbers that decide*, and must be compared where paths meet;
+//! * *probes of loops* of all kinds, nested or not, in which numbers change that decide something later.
 
 mod decided;
+mod iterated;
 mod mutants;
 mod numbers;
 mod objects;
@@ -22,6 +26,7 @@ mod paths;
 mod stale;
 
 pub use decided::decided;
+pub use iterated::iterated;
 pub use mutants::mutated;
 pub use numbers::Question;
 pub use stale::stale;
@@ -30,7 +35,7 @@ use crate::program::TestProgram;
 use crate::source::Source;
 use crate::structured::Options;
 
-/// A program of a random kind.
+/// A program of a random kind, of the first six.
 pub fn wild(source: &mut Source, options: &Options) -> TestProgram {
     match source.below(17) {
         0..=4 => numbers::probe(source),

@@ -3,14 +3,18 @@
 //! register and stack slot with the states of the walk. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of
 //! programs.
 
+use std::collections::BTreeMap;
+
 use crate::common::{Lab, cases, fail, first_seed, verified};
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, decided, mutated, wild};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, decided, iterated, mutated, wild};
 
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
 /// Number of inputs for each program: a range that is off by one shows only with the right number.
 const INPUTS: u64 = 32;
+/// Number of inputs for programs of loops.
+const SOME_INPUTS: u64 = 6;
 /// Number of inputs for larger programs.
 const FEW_INPUTS: u64 = 6;
 
@@ -75,6 +79,34 @@ fn numbers_that_decide_keep_paths_apart() {
     }
     println!("{accepted} of {programs} accepted");
     assert!(accepted * 20 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
+}
+
+#[test]
+fn numbers_in_iterating_constructs_stay_in_their_verifier_states() {
+    let mut lab = Lab::new(Host::new(FLAVOURS[0]));
+    // Loops that only the verifier's bound ends show within a few iterations what they do.
+    lab.fuel = 20_000;
+    let (mut accepted, mut refusals) = (0, BTreeMap::<String, u64>::new());
+    let programs = cases(2000);
+    for seed in first_seed()..first_seed() + programs {
+        let program = iterated(&mut Source::from_seed(seed));
+        let walked = match verified(&program) {
+            Ok(walked) => walked,
+            Err(refusal) => {
+                *refusals.entry(refusal.code.name().to_owned()).or_default() += 1;
+                continue;
+            }
+        };
+        accepted += 1;
+        if lab.is_sound(&program, &walked, SOME_INPUTS).is_err() {
+            fail(seed, &program, |program| {
+                let walked = verified(program).ok()?;
+                lab.is_sound(program, &walked, SOME_INPUTS).err()
+            });
+        }
+    }
+    println!("{accepted} of {programs} accepted; refused: {refusals:?}");
+    assert!(accepted * 4 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
 }
 
 /// The defect that an accepted program shows, if any.

@@ -47,6 +47,8 @@ pub(crate) struct Lab {
     /// Numbers that inputs contain, besides others.
     hints: Vec<u64>,
     keep_hints: bool,
+    /// How many instructions a run in checking mode may execute.
+    pub(crate) fuel: u64,
     /// The host's services for compiled code.
     pub(crate) options: Options,
     arena: Arena,
@@ -58,7 +60,14 @@ pub(crate) type Outcome = (u64, State);
 impl Lab {
     pub(crate) fn new(host: Host) -> Self {
         let arena = Arena::new(ArenaConfig::new()).expect("an arena");
-        Self { host, hints: Vec::new(), keep_hints: false, options: Options::default(), arena }
+        Self {
+            host,
+            hints: Vec::new(),
+            keep_hints: false,
+            fuel: 2_000_000,
+            options: Options::default(),
+            arena,
+        }
     }
 
     pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
@@ -93,7 +102,7 @@ impl Lab {
         input: u64,
     ) -> Result<Outcome, Violation> {
         self.reset(input);
-        let regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000).with_source(&source.insns);
+        let regions = Regions::new(&|id| helpers(id)).with_fuel(self.fuel).with_source(&source.insns);
         let (result, state) = self.host.run(|r1, r2, env| {
             // SAFETY: the host's memory, maps and helpers outlive the run, and the run starts as the program was
             // verified.

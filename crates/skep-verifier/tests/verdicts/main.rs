@@ -2,6 +2,12 @@
 //!
 //! The files record Linux's verdicts, so this test needs no kernel; `cargo xtask verdicts` asks a kernel again. skep
 //! must agree with Linux unless the file records a difference and its reason.
+//!
+//! [`equivalent`] changes each of them to another program that does the same, [`owners`] makes new ones of objects that
+//! programs allocate.
+
+mod equivalent;
+mod owners;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -43,7 +49,7 @@ fn files() -> Vec<PathBuf> {
 /// The types of Linux that the programs name, made by `cargo xtask verdicts --types BTF --out verdicts/linux.btf`.
 fn linux_types() -> &'static Btf {
     static TYPES: LazyLock<Btf> = LazyLock::new(|| {
-        let bytes: &[u8] = include_bytes!("../verdicts/linux.btf");
+        let bytes: &[u8] = include_bytes!("../../verdicts/linux.btf");
         Btf::parse(bytes).expect("the committed types are sound")
     });
     &TYPES
@@ -51,6 +57,15 @@ fn linux_types() -> &'static Btf {
 
 /// skep's verdict, and its log if it refuses.
 fn verdict(entry: &Entry, privileged: bool) -> Result<(Verdict, String), String> {
+    verdict_on(entry, privileged, |source| source)
+}
+
+/// The same on what `change` makes of the program.
+fn verdict_on(
+    entry: &Entry,
+    privileged: bool,
+    change: impl FnOnce(ProgramSource) -> ProgramSource,
+) -> Result<(Verdict, String), String> {
     let program = Program::of(entry).map_err(|error| error.to_string())?;
     let Some(section) = Section::parse(&entry.section) else {
         let text = format!("skep knows no type for {}", entry.section);
@@ -86,6 +101,7 @@ fn verdict(entry: &Entry, privileged: bool) -> Result<(Verdict, String), String>
         privileged,
         ..Config::default()
     };
+    let source = change(source);
     Ok(match verify(Unverified { source, maps: maps?.into(), entry: given }, &config) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),

@@ -40,6 +40,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/reboot.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -401,6 +402,10 @@ int main(void)
 	int alone = getpid() == 1;
 	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
 		      !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
+		perror("guest");
+	/* Until 5.11 maps and programs counted as locked memory. */
+	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+	if (alone && setrlimit(RLIMIT_MEMLOCK, &unlimited))
 		perror("guest");
 	struct utsname system;
 	if (alone && !uname(&system))

@@ -1,20 +1,25 @@
 //! What the verifiers of other releases may see otherwise than skep's, which was compared with Linux 6.12.
 
-use crate::Version;
 use crate::judge::{Program, place};
 use crate::judgement::{Obstacle, Rule};
 use crate::refusals::{DYNPTRS, NEAREST};
-use skep_abi::{AttachTo, Context, MapKind, ProgramSource};
+use crate::{Version, refusals};
+use skep_abi::{AttachTo, Context, ProgramSource};
 use skep_btf::Kind;
 use skep_isa::{AluOp, CallTarget, Cond, Insn, Operand, Reg, Size};
-use skep_verifier::{Abilities, Spills, Verified};
+use skep_verifier::{Abilities, Spills, Unwritten, Verified};
 
 /// The abilities of skep's verifier that the verifier of that release has too.
 pub fn abilities(version: Version) -> Abilities {
     let since = |major, minor| version >= Version::new(major, minor);
     Abilities {
         lenient: false,
-        unwritten_stack: since(6, 3),
+        unwritten_stack: match version {
+            _ if since(6, 3) => Unwritten::Any,
+            // Stable updates of these allow it.
+            _ if STABLE.contains(&version) => Unwritten::AboveWritten,
+            _ => Unwritten::None,
+        },
         passed_pointers: since(6, 18),
         equal_objects: since(6, 2),
         spills: match version {
@@ -50,8 +55,10 @@ pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version
         return Some(ability("a function that returns nothing makes a tail call".to_owned()));
     }
     if version < ENTERED_LOOPS && enters_loops_inside(program.source) {
-        let text = "a loop is entered in its middle, which older verifiers refuse".to_owned();
-        return Some(ability(text));
+        return Some(ability(ENTERED.to_owned()));
+    }
+    if version < SMALL_FRAMES && stack_of_calls(program.source, verified) > STACK_BYTES {
+        return Some(ability(DEEP.to_owned()));
     }
     if let Some((slot, text)) = walked_otherwise(program.source, verified, version) {
         let place = Some(place(program.source, slot));
@@ -68,6 +75,45 @@ pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version
     let found = changed(program.source, verified, version)?;
     let place = found.0.map(|slot| place(program.source, slot));
     Some(Obstacle { rule: Rule::Ability, text: found.1.to_owned(), since: Some(found.2), place })
+}
+
+/// What surely stands in the way in a release although skep's verifier accepts: what its tables do not have.
+pub(crate) fn surely(program: &Program<'_>, verified: &Verified, version: Version) -> Option<Obstacle> {
+    let ability = |text: String| Obstacle { rule: Rule::Ability, text, since: None, place: None };
+    if let Some(refusal) =
+        program.limited.filter(|refusal| refusals::are_known(program.source, refusal, version))
+    {
+        let place = Some(place(program.source, refusal.slot));
+        return Some(Obstacle { place, ..ability(refusal.reason.clone()) });
+    }
+    if version > OBSERVED {
+        return None;
+    }
+    if enters_loops_inside(program.source) {
+        return Some(ability(ENTERED.to_owned()));
+    }
+    (stack_of_calls(program.source, verified) > STACK_BYTES).then(|| ability(DEEP.to_owned()))
+}
+
+/// The most bytes of stack in a chain of calls, as older verifiers count them: each frame takes a multiple of 32.
+fn stack_of_calls(source: &ProgramSource, verified: &Verified) -> u32 {
+    let functions = verified.functions();
+    let mut deepest = vec![0; functions.len()];
+    // Calls nest at most 8 deep and do not recurse, so as many rounds settle all sums.
+    for _ in 0..MAX_FRAMES {
+        for (at, function) in functions.iter().enumerate() {
+            let range = function.start as usize..function.end as usize;
+            let insns = source.insns.get(range).unwrap_or_default();
+            let calls = insns.iter().zip(function.start..).filter_map(|(insn, slot)| match insn {
+                Insn::Call { target: CallTarget::Local(offset) } => slot.checked_add_signed(offset + 1),
+                _ => None,
+            });
+            let callee = |start: u32| functions.iter().position(|callee| callee.start == start);
+            let below = calls.filter_map(callee).map(|callee| deepest[callee]).max().unwrap_or(0);
+            deepest[at] = function.stack_bytes.max(1).next_multiple_of(32) + below;
+        }
+    }
+    deepest.first().copied().unwrap_or(0)
 }
 
 /// A call, or a use of functions, whose rules changed with a release: the slot, what it is, the release.
@@ -88,10 +134,7 @@ fn changed(
             FOR_EACH if map.is_none() => (Version::new(6, 10), "one call may walk through several maps"),
             FIND_VMA => (NEVER, "the area of bpf_find_vma may be used in later calls of the callback"),
             SETSOCKOPT if by_name => (NEVER, "socket options may be changed where a socket is released"),
-            GET_STACK | GET_TASK_STACK => (Version::new(5, 15), "the result of this helper is bounded"),
-            _ if map.is_some_and(|map| is_of_sockets(verified, map)) => {
-                (Version::new(6, 1), "more types of programs may use maps of sockets")
-            }
+            GET_TASK_STACK => (Version::new(5, 15), "the result of this helper is bounded"),
             number if DYNPTRS.contains(&number) => {
                 (Version::new(6, 4), "the rules of dynptrs are those of today")
             }
@@ -110,11 +153,6 @@ fn changed(
     (version < whole.0).then_some((None, whole.1, whole.0))
 }
 
-fn is_of_sockets(verified: &Verified, map: u32) -> bool {
-    let kind = verified.maps().get(map as usize).map(|def| def.kind);
-    matches!(kind, Some(MapKind::Sockmap | MapKind::Sockhash))
-}
-
 /// Later than all releases.
 const NEVER: Version = Version::new(u16::MAX, 0);
 const LSM: u32 = 29;
@@ -125,15 +163,33 @@ const STRUCT_OPS: u32 = 27;
 // Helpers.
 const TAIL_CALL: u32 = 12;
 const SETSOCKOPT: u32 = 49;
-const GET_STACK: u32 = 67;
 const GET_TASK_STACK: u32 = 141;
 const SPIN_LOCK: u32 = 93;
 const FOR_EACH: u32 = 164;
 const FIND_VMA: u32 = 180;
 
 /// The most instructions walked here with which a program is surely within the limit there.
-const MOST_WALKED: [(Version, u64); 3] =
-    [(Version::new(6, 12), 200_000), (Version::new(6, 1), 10_000), (Version::new(5, 10), 5_000)];
+const MOST_WALKED: [(Version, u64); 2] = [(Version::new(6, 12), 200_000), (Version::new(5, 10), 100_000)];
+
+/// Why a loop that is entered in its middle is refused.
+const ENTERED: &str = "a loop is entered in its middle, which older verifiers refuse";
+
+/// Why a chain of calls has too much stack.
+const DEEP: &str =
+    "older verifiers count the stack of each function in steps of 32 bytes, and find more than 512";
+
+/// Bytes of stack of a chain of calls.
+const STACK_BYTES: u32 = 512;
+const MAX_FRAMES: usize = 8;
+
+/// Frames are counted in steps of 16 bytes since then, at the latest.
+const SMALL_FRAMES: Version = Version::new(6, 12);
+
+/// The last release without what is certain about old ones.
+const OBSERVED: Version = Version::new(6, 1);
+
+/// Releases that stable updates gave abilities of later ones.
+const STABLE: &[Version] = &[Version::new(5, 10), Version::new(5, 15), Version::new(6, 1)];
 
 /// Loops whose state differs in the stack alone are not taken for endless since then.
 const EXACT_LOOPS: Version = Version::new(6, 8);

@@ -44,6 +44,7 @@ features! {
     FETCH: 5 . 12, Refused, "an atomic operation other than an addition without result";
     FUNCTION_ADDRESS: 5 . 13, Refused, "the address of a function (a callback)";
     KERNEL_FUNCTION: 5 . 13, Refused, "a call of a kernel function";
+    KERNEL_FUNCTION_ADDRESS: 6 . 4, Refused, "the address of a kernel function";
     LOAD_SIGNED: 6 . 6, Refused, "a sign-extending load (cpu v4)";
     MOVE_SIGNED: 6 . 6, RefusedIfReached, "a sign-extending move (cpu v4)";
     DIVIDE_SIGNED: 6 . 6, RefusedIfReached, "a signed division (cpu v4)";
@@ -81,6 +82,11 @@ pub(crate) fn of_insn(insn: &Insn) -> Option<&'static Feature> {
         Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => &ACQUIRE,
         _ => return None,
     })
+}
+
+/// The feature that the address of a function of the kernel needs.
+pub(crate) fn of_kernel_function_address() -> &'static Feature {
+    &KERNEL_FUNCTION_ADDRESS
 }
 
 /// The features that a function's prototype needs. `is_memory` says whether a parameter's type is a pointer to memory.

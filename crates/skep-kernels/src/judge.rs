@@ -17,9 +17,12 @@ use crate::judgement::{Judgement, Obstacle, Place, Rule};
 use crate::object::Object;
 use crate::observed::{self, Asker, Presence};
 use crate::{Version, doubts, refusals};
-use skep_abi::{AttachTo, Context, ExternKind, MISSING_FUNCTION, ProgramSource, UNRELOCATED, linux_helper};
+use skep_abi::{
+    AttachTo, Context, ExternKind, MISSING_FUNCTION, Param, ParamTags, ProgramSource, UNRELOCATED,
+    linux_helper,
+};
 use skep_btf::{Btf, Kind};
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Refusal, Verified};
 
 /// A program with everything that is known about it.
@@ -71,6 +74,9 @@ pub fn judge(program: &Program<'_>, version: Version) -> Judgement {
     }
     match program.outcome {
         Outcome::Accepted(verified) => {
+            if let Some(obstacle) = doubts::surely(program, verified, version) {
+                return Judgement::refused(obstacle);
+            }
             let doubt = found.doubt.or_else(|| doubts::about(program, verified, version));
             doubt.map_or(Judgement::ACCEPTED, Judgement::not_certain)
         }
@@ -220,6 +226,17 @@ impl Needs<'_, '_> {
         if !matches!(of, AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify) {
             return;
         }
+        let is_of_security = target.starts_with("security_");
+        let lacks_injection = self.has_option(ERROR_INJECTION) == Some(false);
+        if of == AttachTo::FunctionModify
+            && self.version <= ONLY_INJECTED
+            && !is_of_security
+            && lacks_injection
+        {
+            let text =
+                format!("only kernels with {ERROR_INJECTION} let programs change what {target} returns");
+            return found.certain(Obstacle { rule: Rule::Missing, text, since: None, place: None });
+        }
         if target.starts_with(SYSTEM_CALL) && (source.sleepable || of == AttachTo::FunctionModify) {
             let text = format!("only kernels with {ERROR_INJECTION} take such a program at a system call");
             let obstacle = Obstacle { rule: Rule::Missing, text, since: None, place: None };
@@ -263,7 +280,9 @@ impl Needs<'_, '_> {
             if prototype.result == 0 {
                 doubt("a global function returns nothing");
             }
-            if prototype.params.iter().any(|param| self.is_unclear(param.ty)) {
+            // Tags say what a parameter is.
+            let tags_count = |param: &Param| self.version >= NEAREST && param.tags != ParamTags::default();
+            if prototype.params.iter().any(|param| !tags_count(param) && self.is_unclear(param.ty)) {
                 doubt(
                     "a global function has a pointer to an object of the kernel, or of unknown size, as parameter",
                 );
@@ -300,6 +319,12 @@ impl Needs<'_, '_> {
             Insn::Call { target: CallTarget::Helper(number) } => self.helper(slot, *number, reached, found),
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 self.kernel_function(slot, *id as u32, found)
+            }
+            Insn::LoadImm64 { value: Imm64::Variable { id, .. }, .. } => {
+                let named = self.program.given.types.and_then(|types| types.ty(*id as u32).ok());
+                if named.is_some_and(|ty| ty.kind == Kind::Func) {
+                    self.feature(feature::of_kernel_function_address(), slot, true, found);
+                }
             }
             _ => {}
         }
@@ -366,6 +391,12 @@ impl Needs<'_, '_> {
         }
         let since = documented::helper(number);
         let is_new = since.is_some_and(|since| self.version < since);
+        if number == KPTR_XCHG && !is_new && self.version < KEPT_REFERENCES && reached == Some(true) {
+            let place = Some(place(self.program.source, slot));
+            let text = "a kept reference is declared otherwise before Linux 6.4".to_owned();
+            let since = Some(KEPT_REFERENCES);
+            found.certain(Obstacle { rule: Rule::Map, text, since, place });
+        }
         let presence =
             if is_new { Presence::Absent } else { observed::helper(self.asker, number, self.version) };
         if presence == Presence::Present {
@@ -432,6 +463,10 @@ pub(crate) fn came(what: &str, since: Option<Version>) -> String {
 
 const LSM_CGROUP: u32 = 43;
 const MODIFY_RETURN: u32 = 26;
+const KPTR_XCHG: u32 = 194;
+
+/// Since then `__kptr` stands for a pointer that is a reference; before it was `__kptr_ref`.
+const KEPT_REFERENCES: Version = Version::new(6, 4);
 
 /// The release that skep's tables are of.
 const NEAREST: Version = Version::new(6, 12);
@@ -454,6 +489,9 @@ const OPTIONS: &[(u32, &str)] = &[
 
 /// The option with which programs may change what system calls return.
 const ERROR_INJECTION: &str = "CONFIG_FUNCTION_ERROR_INJECTION";
+
+/// Until then at least, that option alone opened functions other than those of security to change.
+const ONLY_INJECTED: Version = Version::new(6, 1);
 
 /// How the names of functions begin that no build inlines.
 const KEPT: &[&str] = &[SYSTEM_CALL, "security_", "bpf_fentry_test", "bpf_modify_return_test"];

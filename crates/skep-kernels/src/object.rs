@@ -38,7 +38,7 @@ impl Object {
         // The size that libbpf takes from the type of values.
         let with_size = |def: &MapDef| {
             let types = object.btf().zip(def.value_btf);
-            let declared = types.and_then(|(types, id)| types.size(id).ok());
+            let declared = types.and_then(|(types, id)| types.size(id).ok()).filter(|size| *size != 0);
             MapDef { value_size: declared.unwrap_or(def.value_size), ..def.clone() }
         };
         Self {
@@ -96,6 +96,10 @@ impl Object {
 }
 
 const FRAGS: Version = Version::new(5, 18);
+/// Bytes of an array's value.
+const LARGE_VALUE: u32 = 4 << 20;
+/// The last release that is known to refuse larger ones, and the first that is known to take them.
+const LARGE_VALUES: (Version, Version) = (Version::new(5, 10), Version::new(6, 1));
 /// Since then keys of hash tables may have more than 512 bytes.
 const LONG_KEYS: Version = Version::new(5, 11);
 
@@ -142,6 +146,14 @@ fn map(map: &MapDef, version: Version, found: &mut Found) {
     if numbers && (map.value_size > 4 || map.key_size > 4) {
         let text = format!("map {}: keys and values of this kind are numbers of four bytes", map.name);
         found.certain(obstacle(Rule::Map, text, None));
+    }
+    if map.kind == MapKind::Array && map.value_size > LARGE_VALUE && version < LARGE_VALUES.1 {
+        let text = came(&format!("map {}: values of more than 4 MiB", map.name), Some(LARGE_VALUES.1));
+        let obstacle = obstacle(Rule::Map, text, Some(LARGE_VALUES.1));
+        match version <= LARGE_VALUES.0 {
+            true => found.certain(obstacle),
+            false => found.doubt(obstacle),
+        }
     }
     let hash = matches!(
         map.kind,

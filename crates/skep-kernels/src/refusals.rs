@@ -19,6 +19,33 @@ pub(crate) fn are_shared(source: &ProgramSource, refusal: &Refusal, version: Ver
     !case.is_of_changed_subject() && !case.may_be_forgotten() && case.holds()
 }
 
+/// Whether the release surely refuses what skep's verifier refuses so without its abilities, though it accepts with them:
+/// no release sees it, or its verifier walks a way that later ones know to be impossible.
+pub(crate) fn are_known(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
+    let case = Case { source, refusal, version, insn: source.insns.get(refusal.slot as usize) };
+    if version > COMPARED {
+        return false;
+    }
+    match refusal.code {
+        Code::Misaligned => true,
+        Code::Context => case.says("expected the unmoved context"),
+        Code::PointerArithmetic if case.says("may not be subtracted from addresses of the stack") => true,
+        // A constant is known to all.
+        Code::PointerArithmetic => case.says("is too large to add") && !refusal.reason.starts_with("scalar("),
+        Code::Argument => case.says("expects an address that is a multiple of"),
+        // Older verifiers walk both ways of comparisons that later ones decide. What the stack holds may be known to them.
+        Code::Uninitialised | Code::ReadOnly => {
+            let loads = |insn: &Insn| matches!(insn, Insn::Load { .. });
+            version < COMPARED_NUMBERS
+                && !case.any(loads)
+                && source.functions.len() <= 1
+                && !case.says("stack bytes")
+        }
+        Code::MaybeNull => version < EQUAL_OBJECTS && case.says("sock_or_null("),
+        _ => false,
+    }
+}
+
 /// A refusal, and the release that is asked.
 struct Case<'a> {
     source: &'a ProgramSource,
@@ -55,7 +82,7 @@ impl Case<'_> {
             && (self.any(takes_function) || self.any(makes_dynptr) || self.any(calls_kernel));
         // Records of ring buffers were not followed, and packets were not known to move in functions.
         let records = !self.since(6, 1) && self.helper().is_some_and(|number| RINGBUFS.contains(&number));
-        let stale = !self.since(6, 12) && self.says("found scalar()");
+        let stale = !self.since(6, 12) && self.says("found scalar()") && self.source.functions.len() > 1;
         old || records || stale || doubts::loads_in_functions(self.source)
     }
 
@@ -115,8 +142,12 @@ impl Case<'_> {
     }
 
     fn is_wrong_resource(&self) -> bool {
-        // Linux checks less at a throw; later releases allow more functions in sections.
-        !self.says("bpf_throw") && (self.version <= NEAREST || !self.says("is verified on its own"))
+        // At a throw Linux checks sections only in the outermost frame, and forgets that global functions may throw.
+        let throws = self.says("bpf_throw");
+        let is_checked = self.insn.is_some_and(calls_kernel)
+            && (!self.says("section") || self.source.functions.len() <= 1);
+        // Later releases allow more functions in sections.
+        (!throws || is_checked) && (self.version <= NEAREST || !self.says("is verified on its own"))
     }
 
     fn is_wrong_helper(&self) -> bool {
@@ -153,6 +184,15 @@ const SMALL: u64 = 1000;
 
 /// The release that skep's verifier was compared with.
 pub(crate) const NEAREST: Version = Version::new(6, 12);
+
+/// The last release that was compared as a whole.
+const COMPARED: Version = Version::new(6, 18);
+
+/// Two numbers that are no constants are compared since then.
+const COMPARED_NUMBERS: Version = Version::new(6, 8);
+
+/// A pointer that equals an object is not null since then.
+const EQUAL_OBJECTS: Version = Version::new(6, 2);
 
 // Program types.
 const KPROBE: u32 = 2;

@@ -56,7 +56,7 @@ pub use domain::recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Pac
 pub use explain::refusal::{Refusal, Step, Why};
 pub use program::assumed::INNER as INNER_MAP;
 pub use program::assumed::{Assumed, Assumption};
-pub use program::config::{Abilities, Config, Spills};
+pub use program::config::{Abilities, Config, Spills, Unwritten};
 pub use program::halves::without_extension;
 pub use program::violation::Code;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};

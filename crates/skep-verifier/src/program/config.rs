@@ -38,8 +38,8 @@ pub struct Abilities {
     /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack
     /// are read as one number. All helpers take memory in packets.
     pub lenient: bool,
-    /// Stack bytes that were never written may be read.
-    pub unwritten_stack: bool,
+    /// Which stack bytes that were never written may be read.
+    pub unwritten_stack: Unwritten,
     /// A pointer in the stack stays one when a helper has read it.
     pub passed_pointers: bool,
     /// A pointer that equals an object is not null.
@@ -64,6 +64,17 @@ pub struct Abilities {
     pub memory_keys: bool,
 }
 
+/// Stack bytes that were never written and may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unwritten {
+    /// None.
+    None,
+    /// Those above the lowest ones that were written.
+    AboveWritten,
+    /// Any.
+    Any,
+}
+
 /// What is known of numbers in the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spills {
@@ -82,7 +93,7 @@ impl Default for Abilities {
     fn default() -> Self {
         Self {
             lenient: true,
-            unwritten_stack: true,
+            unwritten_stack: Unwritten::Any,
             passed_pointers: true,
             equal_objects: true,
             spills: Spills::All,

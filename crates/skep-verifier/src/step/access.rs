@@ -5,7 +5,7 @@ use crate::domain::stack::{Found, STACK_BYTES, Stack};
 use crate::domain::state::{Frame, State};
 use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::config::Spills;
+use crate::program::config::{Spills, Unwritten};
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -282,7 +282,7 @@ impl Transfer<'_> {
                     Err(remains_of_pointer(stack_offset(first), size.bytes()))
                 }
                 Found::Unwritten | Found::Remains => {
-                    self.check_unwritten(stack_offset(first), size.bytes())?;
+                    self.check_unwritten(stack, first, size.bytes())?;
                     self.record.unwritten(*function);
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
@@ -312,7 +312,7 @@ impl Transfer<'_> {
             });
         }
         if !written {
-            self.check_unwritten(stack_offset(first), end - first)?;
+            self.check_unwritten(stack, first, end - first)?;
             self.record.unwritten(*function);
         }
         Ok(())
@@ -334,15 +334,18 @@ impl Transfer<'_> {
         !kept && value.is_scalar() && !zeroed()
     }
 
-    fn check_unwritten(&self, offset: i32, size: u32) -> Checked<()> {
-        match self.env.config.abilities.unwritten_stack {
-            true => Ok(()),
-            false => Err(Violation::new(
-                Code::Uninitialised,
-                format!("the {size} stack bytes at r10{offset:+} were not all written"),
-            )
-            .of_stack(offset, size)),
+    fn check_unwritten(&self, stack: &Stack, first: u32, size: u32) -> Checked<()> {
+        let allowed = match self.env.config.abilities.unwritten_stack {
+            Unwritten::None => false,
+            Unwritten::AboveWritten => stack.init.has_any(0, (first | 7) + 1),
+            Unwritten::Any => true,
+        };
+        if allowed {
+            return Ok(());
         }
+        let offset = stack_offset(first);
+        let text = format!("the {size} stack bytes at r10{offset:+} were not all written");
+        Err(Violation::new(Code::Uninitialised, text).of_stack(offset, size))
     }
 
     /// What of a number in the stack is known, as far as abilities go.

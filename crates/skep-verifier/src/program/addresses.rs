@@ -7,7 +7,7 @@
 
 use crate::domain::stack::STACK_BYTES;
 use crate::program::assumed::Maps;
-use crate::program::cfg::target;
+use crate::program::cfg::{Arrival, target};
 use crate::program::config::Config;
 use crate::program::liveness::MAX_PASSES;
 use skep_abi::{Access, ArgKind, HelperProto};
@@ -130,7 +130,8 @@ impl<'a> Addresses<'a> {
         Self { insns, maps, config, entries: Vec::new(), index: Vec::new() }
     }
 
-    pub(crate) fn follow(&mut self, range: Range<usize>, effects: &mut [Effect]) {
+    /// Finds the effects of one function's instructions; `arrivals` says where backward jumps lead.
+    pub(crate) fn follow(&mut self, range: Range<usize>, arrivals: &[Arrival], effects: &mut [Effect]) {
         self.entries.clear();
         self.index.clear();
         self.index.resize(range.len(), 0);
@@ -138,43 +139,53 @@ impl<'a> Addresses<'a> {
         entry[10] = Abs::Stack(0);
         // Whether an address in this stack may have been written to memory: any load may return it then.
         let mut escaped = false;
+        let mut from = range.start;
         for _ in 0..MAX_PASSES {
-            let mut again = false;
-            let mut known = Some(entry);
-            for slot in range.clone() {
-                if let Some(&at) = self.index.get(slot - range.start)
-                    && at != 0
-                {
+            // The first slot before which more became known behind it: nothing changes before that.
+            let mut again = range.end;
+            let mut known = (from == range.start).then_some(entry);
+            for slot in from..range.end {
+                let at = self.index[slot - range.start];
+                if at != 0 {
                     let entry = &mut self.entries[at as usize - 1];
-                    if let Some(known) = known {
-                        join(entry, &known);
+                    if let Some(known) = &known {
+                        join(entry, known);
                     }
                     known = Some(*entry);
+                } else if arrivals[slot].backward
+                    && let Some(known) = &known
+                {
+                    self.entries.push(*known);
+                    self.index[slot - range.start] = self.entries.len() as u32;
                 }
                 let Some(now) = &mut known else { continue };
-                let insn = self.insns[slot];
-                let escapes = self.step(&insn, now, &mut effects[slot], escaped);
+                let insn = &self.insns[slot];
+                let escapes = self.step(insn, now, &mut effects[slot], escaped);
                 if escapes && !escaped {
                     escaped = true;
-                    again = true;
+                    again = range.start;
                 }
                 if let Some(to) = insn.jump_offset().and_then(|offset| target(slot, offset)) {
                     let at = &mut self.index[to - range.start];
-                    if *at == 0 {
+                    let changed = if *at == 0 {
                         self.entries.push(*now);
                         *at = self.entries.len() as u32;
-                        again |= to <= slot;
-                    } else if join(&mut self.entries[*at as usize - 1], now) {
-                        again |= to <= slot;
+                        true
+                    } else {
+                        join(&mut self.entries[*at as usize - 1], now)
+                    };
+                    if changed && to <= slot {
+                        again = again.min(to);
                     }
                 }
                 if !insn.falls_through() {
                     known = None;
                 }
             }
-            if !again {
+            if again == range.end {
                 return;
             }
+            from = again;
         }
         effects[range].fill(Effect::ANY);
     }
@@ -344,6 +355,9 @@ impl<'a> Addresses<'a> {
 
 /// Joins `from` into `into`; true if that changed it.
 fn join(into: &mut Known, from: &Known) -> bool {
+    if into == from {
+        return false;
+    }
     let mut changed = false;
     for (into, from) in into.iter_mut().zip(from) {
         let joined = into.join(*from);

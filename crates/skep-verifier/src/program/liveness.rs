@@ -14,7 +14,7 @@
 
 use crate::program::Subject;
 use crate::program::addresses::{Addresses, Effect};
-use crate::program::cfg::{Arrival, Cfg, next_slot, target};
+use crate::program::cfg::{Arrival, Cfg, target};
 use crate::program::config::Config;
 use skep_abi::{ArgKind, Results, RetKind};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg, Width};
@@ -60,7 +60,7 @@ impl Liveness {
         let mut addresses = Addresses::new(insns, maps, config);
         for &function in &cfg.callees_first {
             let range = cfg.functions[function].clone();
-            addresses.follow(range.clone(), &mut effects);
+            addresses.follow(range.clone(), &cfg.arrivals, &mut effects);
             liveness.solve(insns, cfg, config, function, &effects);
         }
         liveness
@@ -97,14 +97,15 @@ impl Liveness {
             // Whether a backward jump has read what was changed after it.
             let mut again = false;
             let mut last_backward = range.start;
+            // Behind the instruction.
+            let mut live = self.before.get(end).copied().unwrap_or_default();
             for slot in (range.start..end).rev() {
                 let insn = &insns[slot];
                 if matches!(insn, Insn::LoadImm64Tail) {
                     continue;
                 }
-                let mut live = Live::default();
-                if insn.falls_through() {
-                    live.join(&self.before[next_slot(insns, slot)]);
+                if !insn.falls_through() {
+                    live = Live::default();
                 }
                 if let Some(to) = insn.jump_offset().and_then(|offset| target(slot, offset)) {
                     live.join(&self.before[to]);

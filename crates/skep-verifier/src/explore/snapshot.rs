@@ -383,6 +383,9 @@ impl SnapshotArena {
                 let free = needs.regs & 1 << reg == 0 && new.is_scalar();
                 !free && new.as_constant() != Some(old)
             }
+            InFrame::Pointer(reg) => {
+                !ids.subsumes_fixed(&self.pointers[place.at as usize], &frame.regs.0[usize::from(reg)])
+            }
             InFrame::Value(reg) => {
                 let (old, new) = (&self.values[place.at as usize], &frame.regs.0[usize::from(reg)]);
                 let free = needs.regs & 1 << reg == 0 && old.is_scalar() && new.is_scalar();
@@ -432,7 +435,8 @@ impl SnapshotArena {
         let mut pointers = self.pointers[snapshot.pointers.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
         let mut cells = self.cells[snapshot.cells.range()].iter();
-        let constants_behind = snapshot.constants.range().end;
+        let (constants_behind, pointers_behind) =
+            (snapshot.constants.range().end, snapshot.pointers.range().end);
         let (values_behind, cells_behind) = (snapshot.values.range().end, snapshot.cells.range().end);
         for (at, (snapshot, frame)) in
             self.frames[snapshot.frames.range()].iter().zip(state.frames()).enumerate()
@@ -472,19 +476,9 @@ impl SnapshotArena {
                 }
             }
             for reg in bits(snapshot.pointers) {
-                let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
-                let new = &regs[reg];
-                // Fast path: most pointers are not linked and did not change.
-                if id == 0
-                    && (reference, new.reference) == (0, 0)
-                    && (kind, offset, range) == (new.kind, new.offset, new.range)
-                    && new.num == Scalar::constant(0)
-                {
-                    ids.work += 1;
-                    continue;
-                }
-                let old = Value { id, range, reference, ..Value::pointer(kind, offset) };
-                if !ids.subsumes(&old, new) {
+                if !ids.subsumes_fixed(pointers.next()?, &regs[reg]) {
+                    let left = pointers.len() + 1;
+                    ids.place = Place::new(at, InFrame::Pointer(reg as u8), pointers_behind - left);
                     return None;
                 }
             }
@@ -615,6 +609,8 @@ pub(crate) struct Place {
 enum InFrame {
     /// The constant of that register.
     Constant(u8),
+    /// The pointer in that register, which has no variable part.
+    Pointer(u8),
     /// The value of that register.
     Value(u8),
     /// Which bytes of the stack are what.
@@ -699,6 +695,21 @@ impl Ids {
             }
             _ => false,
         }
+    }
+
+    /// The same of a pointer without a variable part.
+    fn subsumes_fixed(&mut self, old: &Fixed, new: &Value) -> bool {
+        let Fixed { kind, id, offset, range, reference } = *old;
+        // Fast path: most pointers are not linked and did not change.
+        if id == 0
+            && (reference, new.reference) == (0, 0)
+            && (kind, offset, range) == (new.kind, new.offset, new.range)
+            && new.num == Scalar::constant(0)
+        {
+            self.work += 1;
+            return true;
+        }
+        self.subsumes(&Value { id, range, reference, ..Value::pointer(kind, offset) }, new)
     }
 
     fn offsets(&self, old: &Value, new: &Value) -> bool {

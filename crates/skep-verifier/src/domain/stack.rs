@@ -27,7 +27,7 @@ pub(crate) const STACK_BYTES: u32 = 512;
 const SLOTS: usize = STACK_BYTES as usize / 8;
 
 /// A value in the stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     /// First byte, counted from the bottom of the frame.
     pub(crate) start: u16,
@@ -35,17 +35,50 @@ pub(crate) struct Cell {
     pub(crate) size: u8,
     /// 1 + index of the next cell that begins in the same eight bytes, 0 for none; of no meaning outside of a stack.
     next: u16,
-    pub(crate) value: Value,
+    pub(crate) value: Spilled,
+}
+
+/// The value of a cell, and where explored states keep it. To change the value is to forget the place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spilled {
+    value: Value,
+    /// A number of the snapshots' own choice; 0 for none.
+    kept: u32,
+}
+
+impl Spilled {
+    /// The number that [`Self::keep`] gave to this value, or 0.
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    pub(crate) fn keep(&mut self, number: u32) {
+        self.kept = number;
+    }
+}
+
+impl From<Value> for Spilled {
+    fn from(value: Value) -> Self {
+        Self { value, kept: 0 }
+    }
+}
+
+impl std::ops::Deref for Spilled {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
 }
 
 impl Cell {
     fn new(start: u32, size: Size, value: Value) -> Self {
-        Self { start: start as u16, size: size.bytes() as u8, next: 0, value }
+        Self { start: start as u16, size: size.bytes() as u8, next: 0, value: value.into() }
     }
 
     /// A cell outside of a stack.
     pub(crate) fn kept(start: u16, size: u8, value: Value) -> Self {
-        Self { start, size, next: 0, value }
+        Self { start, size, next: 0, value: value.into() }
     }
 
     /// The eight bytes that it begins in.
@@ -246,7 +279,7 @@ impl Stack {
         {
             let skipped = start - u32::from(cell.start);
             if skipped == 0 && u32::from(cell.size) == size.bytes() {
-                return Found::Value(cell.value);
+                return Found::Value(*cell.value);
             }
             if !cell.value.is_scalar() {
                 return Found::PartOfPointer;
@@ -256,7 +289,7 @@ impl Stack {
             if skipped == 0 {
                 // Where all of the number is in those bytes, it is still the same one.
                 let num = cell.value.num.low_bytes(size);
-                return Found::Value(if num == cell.value.num { cell.value } else { Value::scalar(num) });
+                return Found::Value(if num == cell.value.num { *cell.value } else { Value::scalar(num) });
             }
             let num = cell.value.num.alu(AluOp::Rsh, Width::W64, &shift);
             return Found::Value(Value::scalar(num.low_bytes(size)));
@@ -466,7 +499,7 @@ impl Stack {
             if !dead(&cell.value) {
                 at += 1;
             } else if ended.is_pointer() && !matches!(cell.value.kind, Kind::Opaque { .. }) {
-                cell.value = *ended;
+                cell.value = (*ended).into();
                 at += 1;
             } else {
                 let cell = *cell;
@@ -482,7 +515,7 @@ impl Stack {
         if cell.value.is_pointer() && !value.is_pointer() {
             self.pointers.remove(cell.start.into(), cell.end());
         }
-        cell.value = value;
+        cell.value = value.into();
     }
 
     /// Withholds the bytes of a pointer cell.
@@ -599,5 +632,22 @@ mod tests {
         assert!(stack.is_withheld(504, 512) && stack.is_withheld(488, 496) && !stack.is_withheld(480, 488));
         stack.write(496, Size::B8, &Value::UNKNOWN);
         assert!(stack.remains().is_empty() && !stack.is_withheld(496, 504));
+    }
+
+    #[test]
+    fn a_changed_value_is_not_the_one_that_was_kept() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        let mut changed = |change: &dyn Fn(&mut Stack)| {
+            stack.cells[0].value.keep(7);
+            let mut other = stack.clone();
+            assert_eq!(other.cells[0].value.kept(), 7);
+            change(&mut other);
+            other.cells[0].value.kept() == 0
+        };
+        assert!(changed(&|stack| stack.set_cell(0, Value::constant(1))));
+        assert!(changed(&|stack| stack.end_cells(&Value::pointer(Kind::PacketHalf, 0), |_| true)));
+        assert!(changed(&|stack| stack.write(504, Size::B8, &Value::constant(1))));
+        assert!(!changed(&|stack| stack.write(496, Size::B8, &Value::constant(1))));
     }
 }

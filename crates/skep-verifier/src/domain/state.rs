@@ -179,7 +179,7 @@ impl State {
             }
             for at in 0..frame.stack.cells.len() {
                 if wanted(&frame.stack.cells[at].value) {
-                    let mut value = frame.stack.cells[at].value;
+                    let mut value = *frame.stack.cells[at].value;
                     change(&mut value);
                     frame.stack.set_cell(at, value);
                 }

@@ -561,7 +561,7 @@ impl Explored {
 
     fn keep(
         &mut self,
-        state: &State,
+        state: &mut State,
         slot: usize,
         point: usize,
         fingerprint: &Fingerprint,

@@ -106,7 +106,7 @@ fn generalize_stack(
         changed |= units;
         // A cell of fewer bytes would have to hold fewer bits.
         if cell.size == 8 && general != Scalar::UNKNOWN {
-            stack.cells[at].value = Value::scalar(general);
+            stack.cells[at].value = Value::scalar(general).into();
             at += 1;
         } else {
             stack.remove_cell(at);

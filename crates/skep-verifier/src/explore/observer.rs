@@ -77,7 +77,7 @@ fn same(one: &Stack, other: &Stack, start: u32) -> bool {
     }
     let within = |stack: &Stack| {
         let cells = stack.cells.iter().filter(|cell| u32::from(cell.start) < end && start < cell.end());
-        let mut cells: Vec<_> = cells.map(|cell| (cell.start, cell.size, cell.value)).collect();
+        let mut cells: Vec<_> = cells.map(|cell| (cell.start, cell.size, *cell.value)).collect();
         cells.sort_unstable_by_key(|(start, ..)| *start);
         cells
     };

@@ -12,7 +12,7 @@ use crate::domain::loops::{LoopCount, goes_on_longer, progress};
 use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
-use crate::domain::stack::{Cell, Found, Stack, touches};
+use crate::domain::stack::{Cell, Found, Spilled, Stack, touches};
 use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::{Kind, Stale, Value, is_lent};
 use skep_isa::Size;
@@ -72,8 +72,10 @@ pub(crate) struct SnapshotArena {
     cells: Vec<KeptCell>,
     /// The values of cells.
     stored: Vec<Value>,
+    /// How many values were stored before these, and forgotten.
+    forgotten: u32,
     /// By frame: its stack in the last snapshot.
-    last: [LastStack; MAX_FRAMES],
+    last: [Option<NonZeroU32>; MAX_FRAMES],
     loops: Vec<LoopCount>,
     resources: Vec<Resources>,
     needs: Vec<FrameNeeds>,
@@ -120,15 +122,6 @@ struct KeptCell {
     value: u32,
 }
 
-/// The stack of a frame in the last snapshot.
-#[derive(Clone, Copy, Default)]
-struct LastStack {
-    stack: Option<NonZeroU32>,
-    /// Its cells.
-    first: u32,
-    cells: u32,
-}
-
 #[derive(PartialEq, Eq)]
 pub(crate) struct StackSnapshot {
     init: ByteSet,
@@ -149,7 +142,8 @@ impl SnapshotArena {
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
             stored: Vec::with_capacity(states),
-            last: [LastStack::default(); MAX_FRAMES],
+            forgotten: 0,
+            last: [None; MAX_FRAMES],
             loops: Vec::new(),
             resources: Vec::new(),
             needs: Vec::with_capacity(states),
@@ -158,7 +152,7 @@ impl SnapshotArena {
     }
 
     /// Keeps all of a state.
-    pub(crate) fn take(&mut self, state: &State) -> Snapshot {
+    pub(crate) fn take(&mut self, state: &mut State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, cells) = (self.values.len(), self.cells.len());
         let (loops, resources) = (self.loops.len(), self.resources.len());
@@ -167,7 +161,7 @@ impl SnapshotArena {
             self.resources.push(state.resources.clone());
         }
         self.loops.extend_from_slice(state.loops.as_slice());
-        for (at, frame) in state.frames().iter().enumerate() {
+        for (at, frame) in state.frames_mut().iter_mut().enumerate() {
             let mut snapshot = FrameSnapshot {
                 call_slot: frame.call_slot,
                 sections: frame.sections,
@@ -198,7 +192,7 @@ impl SnapshotArena {
                     }
                 }
             }
-            if let Some((stack, cells)) = self.take_stack(at, &frame.stack) {
+            if let Some((stack, cells)) = self.take_stack(at, &mut frame.stack) {
                 (snapshot.stack, snapshot.cells) = (Some(stack), cells);
             }
             self.frames.push(snapshot);
@@ -216,37 +210,39 @@ impl SnapshotArena {
     }
 
     /// Keeps the stack of a frame if some of it is live. Returns 1 + its index, and how many cells it has.
-    fn take_stack(&mut self, frame: usize, stack: &Stack) -> Option<(NonZeroU32, u32)> {
-        let Stack { init, zero, pointers, ref cells, .. } = *stack;
+    fn take_stack(&mut self, frame: usize, stack: &mut Stack) -> Option<(NonZeroU32, u32)> {
+        let Stack { init, zero, pointers, .. } = *stack;
         let remains = *stack.remains();
         if init.is_empty() && remains.is_empty() {
             return None;
         }
         let kept = StackSnapshot { init, zero, pointers, remains };
-        let last = self.last[frame];
-        let index = match last.stack {
+        let index = match self.last[frame] {
             Some(last) if self.stacks[last.get() as usize - 1] == kept => last,
             _ => {
                 self.stacks.push(kept);
                 NonZeroU32::new(self.stacks.len() as u32)?
             }
         };
-        let first = self.cells.len() as u32;
-        for (at, cell) in cells.iter().enumerate() {
-            let before = (at < last.cells as usize).then(|| self.cells[last.first as usize + at].value);
-            let value = match before {
-                Some(before) if self.stored[before as usize] == cell.value => before,
-                _ => {
-                    self.stored.push(cell.value);
-                    self.stored.len() as u32 - 1
-                }
-            };
+        for cell in &mut stack.cells {
+            // What did not change since another snapshot is there already.
+            let value = self.stored_at(&cell.value).unwrap_or_else(|| {
+                self.stored.push(*cell.value);
+                let index = self.stored.len() as u32 - 1;
+                cell.value.keep(self.forgotten.checked_add(index + 1).unwrap_or(0));
+                index
+            });
             let (start, size, is_scalar) = (cell.start, cell.size, cell.value.is_scalar());
             self.cells.push(KeptCell { start, size, is_scalar, value });
         }
-        let cells = cells.len() as u32;
-        self.last[frame] = LastStack { stack: Some(index), first, cells };
-        Some((index, cells))
+        self.last[frame] = Some(index);
+        Some((index, stack.cells.len() as u32))
+    }
+
+    /// Where the value of a cell is among the stored ones, if that is known.
+    fn stored_at(&self, value: &Spilled) -> Option<u32> {
+        let index = value.kept().checked_sub(self.forgotten)?.checked_sub(1)?;
+        ((index as usize) < self.stored.len()).then_some(index)
     }
 
     /// What is known of the bytes of a frame's stack, if some of it is live.
@@ -267,8 +263,9 @@ impl SnapshotArena {
         self.values.clear();
         self.stacks.clear();
         self.cells.clear();
+        self.forgotten = self.forgotten.saturating_add(self.stored.len() as u32);
         self.stored.clear();
-        self.last = [LastStack::default(); MAX_FRAMES];
+        self.last = [None; MAX_FRAMES];
         self.loops.clear();
         self.resources.clear();
         self.needs.clear();
@@ -535,6 +532,10 @@ impl SnapshotArena {
         let old = &self.stored[kept.value as usize];
         let same = |other: &&Cell| other.start == kept.start && other.size == kept.size;
         if let Some(other) = guess.filter(same).or_else(|| stack.cell_of(kept.start, kept.size)) {
+            if (old.id, old.reference) == (0, 0) && self.stored_at(&other.value) == Some(kept.value) {
+                ids.work += 1;
+                return true; // the same value
+            }
             return ids.subsumes(old, &other.value);
         }
         let Some(size) = Size::from_bytes(kept.size.into()) else { return false };

@@ -115,7 +115,7 @@ fn widen_stack(stack: &mut Stack, old: &[Cell], old_zero: impl Fn(u32) -> bool, 
                     widened |= touched(start, end);
                 }
                 if keeps {
-                    stack.cells[at].value = Value::scalar(wide);
+                    stack.cells[at].value = Value::scalar(wide).into();
                     at += 1;
                 } else {
                     stack.remove_cell(at);

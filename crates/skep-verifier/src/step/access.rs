@@ -31,7 +31,7 @@ impl Transfer<'_> {
             && !matches!(cell.value.kind, Kind::Opaque { .. })
         {
             // Fast path: reloads a stored value.
-            let value = cell.value;
+            let value = *cell.value;
             self.record.memory(self.slot)?;
             let end = start + size.bytes();
             self.notes.add(Note::Reads { frame, start, end });

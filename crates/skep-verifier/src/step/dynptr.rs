@@ -168,7 +168,7 @@ impl Transfer<'_> {
             && let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = first.value.kind
             && (second.value.kind, second.value.id) == (first.value.kind, first.value.id)
         {
-            let Value { id, reference, .. } = first.value;
+            let Value { id, reference, .. } = *first.value;
             return Ok(Dynptr { id, reference, kind, read_only });
         }
         let text = format!("{who} expects an initialised dynptr in {reg}, found {value}, which holds none");
@@ -212,7 +212,7 @@ impl Transfer<'_> {
             return Ok(());
         }
         while let Some(cell) = state.frames()[at].stack.opaque_in(start, end) {
-            let value = cell.value;
+            let value = *cell.value;
             let where_ = i64::from(cell.start) - i64::from(value.offset) - i64::from(STACK_BYTES);
             let Kind::Opaque { of: Opaque::Dynptr { .. } } = value.kind else {
                 let text = format!(

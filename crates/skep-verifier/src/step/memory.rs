@@ -126,7 +126,7 @@ impl<'a> Transfer<'a> {
             None => Ok(()),
             Some(cell) => {
                 let at = i64::from(cell.start) - i64::from(crate::domain::stack::STACK_BYTES);
-                let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, cell.value);
+                let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, *cell.value);
                 Err(Violation::new(Code::Resource, text))
             }
         }

@@ -111,7 +111,7 @@ impl Transfer<'_> {
             && cell.value.is_pointer()
             && !matches!(cell.value.kind, Kind::Opaque { .. })
         {
-            let value = cell.value;
+            let value = *cell.value;
             return Ok(self.printable(state, reg, &value));
         }
         let hidden = stack.is_withheld(start, start + VALUE_BYTES);

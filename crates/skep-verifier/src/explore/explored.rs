@@ -121,6 +121,8 @@ struct Node {
     mask: u16,
     /// Where the last state that it was compared with differed, if that is known.
     differs: Option<Place>,
+    /// The same of differences that are not in numbers.
+    differs_in_more: Option<Place>,
     snapshot: Option<Snapshot>,
 }
 
@@ -371,7 +373,7 @@ impl Explored {
         }
         let guess = match iterates {
             true => self.widen(state, slot, point),
-            false if self.generalizes => self.generalize(state, slot, point),
+            false if self.generalizes => self.generalize(state, slot, point, fingerprint.hash),
             false => None,
         };
         if let Some((widened, exact)) = guess {
@@ -469,26 +471,39 @@ impl Explored {
         })
     }
 
-    /// Generalizes the state if some explored states are like it. Returns the forgotten numbers and the exact state.
+    /// Generalizes the state, whose fingerprint has that hash, if some explored states are like it. Returns the forgotten
+    /// numbers and the exact state.
     fn generalize(
         &mut self,
         state: &mut State,
         slot: usize,
         point: usize,
+        hash: u64,
     ) -> Option<(Box<Needs>, Box<State>)> {
         let mut alike = 0;
         let mut at = self.points[point].latest;
-        for _ in 0..LOOK {
-            let node = self.nodes.get(at as usize)?;
+        for looked in 0..LOOK {
+            if alike + LOOK - looked < ALIKE {
+                return None;
+            }
+            let node = self.nodes.get_mut(at as usize)?;
             self.ids.work += 1;
             if node.slot == slot as u32
                 && node.open == 0
                 && node.entry == NONE
-                && let Some(snapshot) = node.snapshot
-                && self.snapshots.differ_in_numbers(&snapshot, state, &mut self.ids)
+                && node.hash == hash
+                && let Some(snapshot) = &node.snapshot
+                && !node
+                    .differs_in_more
+                    .is_some_and(|place| self.snapshots.still_differs_in_more(place, state, &mut self.ids))
             {
-                alike += 1;
+                if self.snapshots.differ_in_numbers(snapshot, state, &mut self.ids) {
+                    alike += 1;
+                } else {
+                    node.differs_in_more = self.ids.place;
+                }
                 if alike == ALIKE {
+                    let snapshot = *snapshot;
                     return self.guess(state, slot, |snapshots, state, but, widened| {
                         snapshots.generalize(&snapshot, state, but, widened)
                     });
@@ -598,6 +613,7 @@ impl Explored {
             hash,
             mask,
             differs: None,
+            differs_in_more: None,
             snapshot,
         };
         let at = match self.free.pop() {

@@ -11,7 +11,6 @@ use crate::domain::bytes::ByteSet;
 use crate::domain::loops::{LoopCount, goes_on_longer, progress};
 use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::resources::{Depths, Resources};
-use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Spilled, Stack, touches};
 use crate::domain::state::{MAX_FRAMES, State};
 use crate::domain::value::{Kind, Stale, Value, is_lent};
@@ -370,8 +369,24 @@ impl SnapshotArena {
         state: &State,
         ids: &mut Ids,
     ) -> bool {
+        self.still_differs_but(place, state, ids, self.settled(snapshot))
+    }
+
+    /// Whether the two differ in more than numbers because of what is in that place alone, where
+    /// [`Self::differ_in_numbers`] found it before.
+    pub(crate) fn still_differs_in_more(&self, place: Place, state: &State, ids: &mut Ids) -> bool {
+        self.still_differs_but(place, state, ids, Some(&Needs::POINTERS.0))
+    }
+
+    fn still_differs_but(
+        &self,
+        place: Place,
+        state: &State,
+        ids: &mut Ids,
+        needed: Option<&[FrameNeeds]>,
+    ) -> bool {
         let frame = usize::from(place.frame);
-        let needs = self.settled(snapshot).map_or(&FrameNeeds::ALL, |needs| &needs[frame]);
+        let needs = needed.map_or(&FrameNeeds::ALL, |needs| &needs[frame]);
         let Some(frame) = state.frames().get(frame) else { return true };
         ids.clear(false);
         match place.part {
@@ -705,7 +720,7 @@ impl Ids {
         if id == 0
             && (reference, new.reference) == (0, 0)
             && (kind, offset, range) == (new.kind, new.offset, new.range)
-            && new.num == Scalar::constant(0)
+            && new.is_fixed()
         {
             self.work += 1;
             return true;

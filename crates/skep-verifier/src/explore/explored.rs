@@ -121,8 +121,6 @@ struct Node {
     mask: u16,
     /// Where the last state that it was compared with differed, if that is known.
     differs: Option<Place>,
-    /// The same of differences that are not in numbers.
-    differs_in_more: Option<Place>,
     snapshot: Option<Snapshot>,
 }
 
@@ -416,24 +414,26 @@ impl Explored {
                     })
                     && !self.snapshots.goes_on_longer(snapshot, state)
                 {
-                    let open = candidate.open > 0;
-                    let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids, open) else {
-                        self.nodes[node as usize].differs = self.ids.place;
-                        node = next;
-                        continue;
-                    };
-                    let snapshot = *snapshot;
+                    let (open, snapshot) = (candidate.open > 0, *snapshot);
                     let entry = if open { node } else { self.open_entry(node) };
-                    if entry == NONE {
-                        return Some(Visit::Subsumed(node));
-                    }
-                    let progress = self.snapshots.progress(&snapshot, state);
-                    if progress == Some(Ordering::Greater) || !open && progress.is_some() {
-                        self.depend(parent, entry);
-                        return Some(Visit::Subsumed(node));
-                    }
-                    if open && equal {
-                        return Some(Visit::Repeats);
+                    // Whether the path may stop here if the candidate subsumes it. Else it may not equal an open one.
+                    let ends = entry == NONE || {
+                        let progress = self.snapshots.progress(&snapshot, state);
+                        progress == Some(Ordering::Greater) || !open && progress.is_some()
+                    };
+                    if ends || open {
+                        if self.snapshots.subsumes(&snapshot, state, &mut self.ids, !ends) {
+                            if !ends {
+                                return Some(Visit::Repeats);
+                            }
+                            if entry != NONE {
+                                self.depend(parent, entry);
+                            }
+                            return Some(Visit::Subsumed(node));
+                        }
+                        if self.ids.place.is_some() {
+                            self.nodes[node as usize].differs = self.ids.place;
+                        }
                     }
                 }
                 node = next;
@@ -494,13 +494,13 @@ impl Explored {
                 && node.hash == hash
                 && let Some(snapshot) = &node.snapshot
                 && !node
-                    .differs_in_more
+                    .differs
                     .is_some_and(|place| self.snapshots.still_differs_in_more(place, state, &mut self.ids))
             {
                 if self.snapshots.differ_in_numbers(snapshot, state, &mut self.ids) {
                     alike += 1;
                 } else {
-                    node.differs_in_more = self.ids.place;
+                    node.differs = self.ids.place;
                 }
                 if alike == ALIKE {
                     let snapshot = *snapshot;
@@ -613,7 +613,6 @@ impl Explored {
             hash,
             mask,
             differs: None,
-            differs_in_more: None,
             snapshot,
         };
         let at = match self.free.pop() {

@@ -412,16 +412,10 @@ impl SnapshotArena {
         }
     }
 
-    /// `None` if `snapshot` does not subsume `state`, else whether the two are equal, if `compare` asks for that. Both
-    /// must be of the same slot and know nothing that is dead there. Where they differ, `ids.place` says in which place.
-    pub(crate) fn subsumes(
-        &self,
-        snapshot: &Snapshot,
-        state: &State,
-        ids: &mut Ids,
-        compare: bool,
-    ) -> Option<bool> {
-        self.subsumes_but(snapshot, state, ids, self.settled(snapshot), compare)
+    /// Whether `snapshot` subsumes `state`, or equals it if `equal`. Both must be of the same slot and know nothing that
+    /// is dead there. Where the state is not subsumed, `ids.place` may say because of which place.
+    pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids, equal: bool) -> bool {
+        self.subsumes_but(snapshot, state, ids, self.settled(snapshot), equal).is_some()
     }
 
     /// Whether only numbers keep `snapshot` from subsuming `state`.
@@ -436,13 +430,13 @@ impl SnapshotArena {
         state: &State,
         ids: &mut Ids,
         needed: Option<&[FrameNeeds]>,
-        compare: bool,
-    ) -> Option<bool> {
+        equal: bool,
+    ) -> Option<()> {
         ids.place = None;
         if snapshot.frames.len as usize != state.frames().len() {
             return None;
         }
-        ids.clear(compare);
+        ids.clear(equal);
         let mut constants = self.constants[snapshot.constants.range()].iter();
         let mut pointers = self.pointers[snapshot.pointers.range()].iter();
         let mut values = self.values[snapshot.values.range()].iter();
@@ -494,6 +488,9 @@ impl SnapshotArena {
                     return None;
                 }
             }
+            if equal && !ids.equal {
+                return None;
+            }
             if let Some(old) = self.stack(snapshot) {
                 if !old.has_bytes_of(&frame.stack, needs) {
                     ids.place =
@@ -501,6 +498,9 @@ impl SnapshotArena {
                     return None;
                 }
                 old.compare(&frame.stack, snapshot.cells, ids);
+                if equal && !ids.equal {
+                    return None;
+                }
                 let (here, rest) = cells.as_slice().split_at(snapshot.cells as usize);
                 for (guess, cell) in here.iter().enumerate() {
                     if !self.is_compared(cell, &frame.stack, needs) {
@@ -527,7 +527,7 @@ impl SnapshotArena {
             Some(held) if held.subsumes(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
             _ => return None,
         }
-        Some(ids.equal)
+        (!equal || ids.equal).then_some(())
     }
 
     /// Whether what is in the place of a cell matters, given that the other bytes are as the snapshot says.

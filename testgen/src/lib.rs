@@ -33,4 +33,4 @@ pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
 pub use thrown::with_throws;
-pub use wild::{Question, decided, iterated, mutated, stale, wild};
+pub use wild::{Question, Washed, decided, iterated, mutated, stale, washed, wild};

@@ -1,8 +1,8 @@
 //! Programs that attack a verifier.
 //!
 //! Most should be refused. Accepted ones must do no harm: they run in the interpreter's checking mode, with many
-//! inputs. Eight kinds, the last two
-//! by generators of their own ([`decided`], [`iterated`]):
+//! inputs. Nine kinds, the last three
+//! by generators of their own ([`decided`], [`iterated`], [`washed`]):
 //!
 //! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used as an
 //!   offset into memory. Whether that is safe depends on every transfer function of the verifier;
@@ -15,7 +15,8 @@
 //! * *mutants*: structured programs with a few instructions changed;
 //! * *noise*: instructions drawn one by one;
 //! * *probes of numbers that decide*, and must be compared where paths meet;
-//! * *probes of loops* of all kinds, nested or not, in which numbers change that decide something later.
+//! * *probes of loops* of all kinds, nested or not, in which numbers change that decide something later;
+//! * *probes of addresses as numbers*, which programs may make under Linux's rules for root.
 
 mod decided;
 mod iterated;
@@ -24,12 +25,14 @@ mod numbers;
 mod objects;
 mod paths;
 mod stale;
+mod washed;
 
 pub use decided::decided;
 pub use iterated::iterated;
 pub use mutants::mutated;
 pub use numbers::Question;
 pub use stale::stale;
+pub use washed::{Washed, washed};
 
 use crate::program::TestProgram;
 use crate::source::Source;

@@ -1,12 +1,12 @@
 //! Accepted programs do no harm, and the verifier's states contain every concrete state: programs that attack it run
 //! in the interpreter's checking mode, which checks every access, and before every instruction compares every
 //! register and stack slot with the states of the walk. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of
-//! programs.
+//! programs, `SKEP_INPUTS` the number of inputs of each.
 
 use std::collections::BTreeMap;
 
-use crate::common::{Lab, cases, fail, first_seed, verified};
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, decided, iterated, mutated, wild};
+use crate::common::{Lab, cases, fail, first_seed, inputs, verified, verified_by};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, decided, iterated, mutated, washed, wild};
 
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
@@ -34,7 +34,7 @@ fn accepted_programs_never_touch_memory_outside_their_regions() {
         let lab = &mut labs[at];
         let Ok(verified) = verified(&program) else { continue };
         accepted += 1;
-        if lab.agree(&program, &verified, INPUTS).is_err() {
+        if lab.agree(&program, &verified, inputs(INPUTS)).is_err() {
             fail(seed, &program, |program| disagreement(lab, program));
         }
     }
@@ -56,7 +56,7 @@ fn accepted_mutants_stay_in_their_verifier_states() {
         let lab = &mut labs[flavour];
         let Ok(verified) = verified(&program) else { continue };
         accepted += 1;
-        if lab.agree(&program, &verified, FEW_INPUTS).is_err() {
+        if lab.agree(&program, &verified, inputs(FEW_INPUTS)).is_err() {
             fail(seed, &program, |program| disagreement(lab, program));
         }
     }
@@ -73,7 +73,7 @@ fn numbers_that_decide_keep_paths_apart() {
         let program = decided(&mut Source::from_seed(seed));
         let Ok(verified) = verified(&program) else { continue };
         accepted += 1;
-        if lab.agree(&program, &verified, INPUTS).is_err() {
+        if lab.agree(&program, &verified, inputs(INPUTS)).is_err() {
             fail(seed, &program, |program| disagreement(&mut lab, program));
         }
     }
@@ -98,10 +98,10 @@ fn numbers_in_iterating_constructs_stay_in_their_verifier_states() {
             }
         };
         accepted += 1;
-        if lab.is_sound(&program, &walked, SOME_INPUTS).is_err() {
+        if lab.is_sound(&program, &walked, inputs(SOME_INPUTS)).is_err() {
             fail(seed, &program, |program| {
                 let walked = verified(program).ok()?;
-                lab.is_sound(program, &walked, SOME_INPUTS).err()
+                lab.is_sound(program, &walked, inputs(SOME_INPUTS)).err()
             });
         }
     }
@@ -109,8 +109,37 @@ fn numbers_in_iterating_constructs_stay_in_their_verifier_states() {
     assert!(accepted * 4 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
 }
 
+#[test]
+fn addresses_that_became_numbers_stay_numbers() {
+    let mut lab = Lab::new(Host::new(FLAVOURS[0]));
+    let (mut accepted, mut as_numbers, mut refused) = (0, 0, 0);
+    let programs = cases(6000);
+    for seed in first_seed()..first_seed() + programs {
+        let probe = washed(&mut Source::from_seed(seed));
+        let program = &probe.program;
+        let Ok(privileged) = verified_by(program, true) else {
+            refused += u64::from(probe.uses_a_number);
+            assert!(verified(program).is_err(), "seed {seed}: refused if privileged alone\n{program}");
+            continue;
+        };
+        accepted += 1;
+        as_numbers += u64::from(verified(program).is_err());
+        assert!(!probe.uses_a_number, "seed {seed}: uses a number as an address\n{program}");
+        if lab.is_sound(program, &privileged, inputs(FEW_INPUTS)).is_err() {
+            fail(seed, program, |program| {
+                let privileged = verified_by(program, true).ok()?;
+                lab.is_sound(program, &privileged, inputs(FEW_INPUTS)).err()
+            });
+        }
+    }
+    println!(
+        "{accepted} of {programs} accepted, {as_numbers} only if privileged; {refused} use numbers as addresses"
+    );
+    assert!(as_numbers * 5 >= programs && refused * 10 >= programs, "{accepted}, {as_numbers}, {refused}");
+}
+
 /// The defect that an accepted program shows, if any.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;
-    lab.agree(program, &verified, INPUTS).err()
+    lab.agree(program, &verified, inputs(INPUTS)).err()
 }

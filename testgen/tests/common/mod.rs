@@ -20,6 +20,11 @@ pub(crate) fn cases(usual: u64) -> u64 {
     set.unwrap_or(skep_testkit::fewer_if_emulated(usual))
 }
 
+/// How many inputs each program runs over: `SKEP_INPUTS`, or else the usual number.
+pub(crate) fn inputs(usual: u64) -> u64 {
+    std::env::var("SKEP_INPUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
 /// The first seed: `SKEP_SEED`, or else 1.
 pub(crate) fn first_seed() -> u64 {
     std::env::var("SKEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -27,7 +32,13 @@ pub(crate) fn first_seed() -> u64 {
 
 /// Verifies with limits that keep a test short.
 pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> {
+    verified_by(program, false)
+}
+
+/// The same by the rules for privileged programs, or not.
+pub(crate) fn verified_by(program: &TestProgram, privileged: bool) -> Result<Verified, Box<Refusal>> {
     let config = Config {
+        privileged,
         helpers: &|id| helpers(id),
         max_walked: 100_000,
         // Programs with more instructions get no comparison of states.

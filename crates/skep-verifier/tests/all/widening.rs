@@ -86,3 +86,29 @@ fn a_number_that_leads_to_a_violation_by_a_branch_is_not_widened() {
     assert_eq!(refusal.code, Code::Stack, "{refusal}");
     assert!(refusal.walked < 1000, "{}", refusal.walked);
 }
+
+#[test]
+fn a_violation_that_no_widened_number_led_to_ends_the_walk() {
+    // The sum is widened, and then a random number leads to the violation: no exact sum would change that.
+    let body = "r1 = *(u64 *)(r9 + 0)\nr1 += 1\n*(u64 *)(r9 + 0) = r1\ncall 7\nif r0 == 7 goto bad\nr0 = 0\nexit\n\
+                bad: r0 = *(u8 *)(r9 - 1000)";
+    let refusal = check("xdp", &called(body, "")).expect_err("it is reached");
+    assert_eq!(refusal.code, Code::Stack, "{refusal}");
+    assert!(refusal.walked < 100, "{}", refusal.walked);
+}
+
+#[test]
+fn nothing_is_widened_between_one_iteration_and_the_next() {
+    // A cursor goes round in 8 bytes and must be exact where `may_goto` iterates. Paths meet thirty times before it is
+    // used: were it widened there as well, each of these guesses would fail only after the long way to the use.
+    let text = |last: u32| {
+        let (meet, long) = ("call 7\nif r0 > 5 goto +0\n".repeat(30), "r8 += 3\n".repeat(400));
+        format!(
+            "r6 = 0\nr8 = 0\nagain: may_goto out\n{meet}{long}r1 = map_value[1]+0x38 ll\nr1 += r6\nr0 = *(u8 *)(r1 + 0)\n\
+             r6 += 1\nif r6 != {last} goto again\nr6 = 0\ngoto again\nout: r0 = 0\nexit"
+        )
+    };
+    let iteration = 30 * 2 + 400 + 10;
+    walked(&text(8), 12 * iteration);
+    refused("xdp", &text(9), Code::OutOfBounds, "");
+}

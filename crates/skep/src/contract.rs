@@ -41,10 +41,10 @@ const CAPACITY: Difference = Difference {
 };
 
 /// Checks every assumption of a program against the maps that it will run with.
-pub(crate) fn check(program: &Verified, maps: &[Arc<Map>]) -> Result<(), Error> {
+pub(crate) fn check(program: &Verified, maps: &[Option<Arc<Map>>]) -> Result<(), Error> {
     for assumption in program.assumptions() {
         let index = assumption.map as usize;
-        let (Some(map), Some(told)) = (maps.get(index), program.maps().get(index)) else { continue };
+        let (Some(Some(map)), Some(told)) = (maps.get(index), program.maps().get(index)) else { continue };
         let real = if assumption.inner { map.def().inner.as_deref() } else { Some(map.def()) };
         let holds = |real: &MapDef| match assumption.what {
             Assumed::Kind(kind) => (real.kind == kind, "kind"),

@@ -88,7 +88,7 @@ pub use error::Error;
 pub use hook::{Hook, Link};
 pub use image::LoadTimes;
 pub use linker::Linker;
-pub use module::{Module, Variable};
+pub use module::{Module, UnusedMap, Variable};
 pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
 pub use program::{Engine, Program};

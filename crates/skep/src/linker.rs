@@ -7,7 +7,7 @@ use crate::contract;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::LoadTimes;
-use crate::module::{Module, Variable};
+use crate::module::{Module, UnusedMap, Variable};
 use crate::object::{Object, ProgramOptions};
 use crate::program::Program;
 use crate::provides;
@@ -119,6 +119,10 @@ impl<'a> Linker<'a> {
 
     /// Verifies, creates, compiles and installs.
     ///
+    /// A map is created if a loaded program reaches it, if it is put into a created map, or if this load gives a capacity
+    /// for it or a variable in it. Other maps are created if the whole object is loaded, but one of them that cannot be
+    /// created does not fail the load: [`Module::unused_maps`](crate::Module::unused_maps).
+    ///
     /// # Errors
     ///
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] if a program cannot be linked;
@@ -161,7 +165,7 @@ impl<'a> Linker<'a> {
             check_context(&program)?;
             self.check_helpers(&program)?;
             provides::check(&program, self.object.host_types())?;
-            for entry in named_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
+            for entry in reached_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
                 steps(1);
                 if let EntryTarget::Program(name) = &entry.target
                     && known.insert(name)
@@ -171,20 +175,24 @@ impl<'a> Linker<'a> {
             }
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
-        let maps = self.create_maps(&definitions, &variables)?;
+        let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
+        let (maps, unused) = self.create_maps(&definitions, &variables, reached)?;
         let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
             .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
-        let arrays = maps.iter().filter(|map| map.programs().is_some());
+        let created = || maps.iter().flatten();
+        let arrays = created().filter(|map| map.programs().is_some());
         let arrays = arrays.map(|map| ProgramArray::new(Arc::clone(map), Arc::clone(shared))).collect();
-        let of = |kind| maps.iter().filter(move |map| map.kind() == kind).map(Arc::clone);
+        let of = |kind| created().filter(move |map| map.kind() == kind).map(Arc::clone);
         let outer = of(MapKind::ArrayOfMaps).map(|map| MapArray::new(map, Arc::clone(dispatch))).collect();
         let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(dispatch))).collect();
-        let module = Module { programs, maps, arrays, outer, tables, variables };
-        self.fill(&module)?;
+        let variables = of_created(variables, &maps);
+        let created = created().map(Arc::clone).collect();
+        let module = Module { programs, maps: created, arrays, outer, tables, variables, unused };
+        self.fill(&module, &maps)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.
             shared.dispatch.request_collection();
@@ -211,7 +219,7 @@ impl<'a> Linker<'a> {
 
     /// Fills maps of maps, where the key of an element is its index, and those arrays of programs that a loaded program
     /// can reach.
-    fn fill(&self, module: &Module) -> Result<(), Error> {
+    fn fill(&self, module: &Module, maps: &[Option<Arc<Map>>]) -> Result<(), Error> {
         let at = |map: &Arc<Map>| Arc::as_ptr(map).addr();
         let arrays: HashMap<_, _> = module.arrays.iter().map(|array| (at(array.map()), array)).collect();
         let outer: HashMap<_, _> = module.outer.iter().map(|array| (at(array.map()), array)).collect();
@@ -222,15 +230,16 @@ impl<'a> Linker<'a> {
         }
         for (map, entry) in self.entries() {
             steps(1);
-            let map = &module.maps[map];
+            let Some(map) = &maps[map] else { continue };
             let name = match &entry.target {
                 EntryTarget::Program(name) => name,
                 EntryTarget::Map(inner) => {
+                    let Some(inner) = &maps[*inner as usize] else { continue };
                     if let Some(array) = outer.get(&at(map)) {
-                        array.set(entry.index, &module.maps[*inner as usize])?;
+                        array.set(entry.index, inner)?;
                     }
                     if let Some(table) = tables.get(&at(map)) {
-                        table.set(&entry.index.to_ne_bytes(), &module.maps[*inner as usize])?;
+                        table.set(&entry.index.to_ne_bytes(), inner)?;
                     }
                     continue;
                 }
@@ -339,11 +348,36 @@ impl<'a> Linker<'a> {
         .collect()
     }
 
-    fn create_maps(&self, definitions: &[MapDef], variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
+    /// The maps that this load needs: those that programs reach, those that it was given something for, and those that
+    /// are put into needed maps.
+    fn needed(&self, definitions: &[MapDef], variables: &[Variable], reached: BTreeSet<usize>) -> Vec<bool> {
+        let set = variables.iter().filter(|variable| self.variables.contains_key(&variable.name));
+        let set: BTreeSet<usize> = set.map(|variable| variable.map).collect();
+        let named =
+            |def: &MapDef| self.given.contains_key(&def.name) || self.max_entries.contains_key(&def.name);
+        let mut needed: Vec<bool> = definitions.iter().map(named).collect();
+        reached.iter().chain(&set).for_each(|map| needed[*map] = true);
+        for (map, entry) in self.entries() {
+            if let EntryTarget::Map(inner) = entry.target {
+                needed[inner as usize] |= needed[map];
+            }
+        }
+        needed
+    }
+
+    /// The object's maps, as far as they are created, and those that are not.
+    fn create_maps(
+        &self,
+        definitions: &[MapDef],
+        variables: &[Variable],
+        reached: BTreeSet<usize>,
+    ) -> Result<(Vec<Option<Arc<Map>>>, Vec<UnusedMap>), Error> {
+        let needed = self.needed(definitions, variables, reached);
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
         let memory = self.runtime.memory();
         let mut maps = Vec::with_capacity(definitions.len());
+        let mut unused = Vec::new();
         for (index, def) in definitions.iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
                 let shared = self.runtime.shared();
@@ -351,18 +385,30 @@ impl<'a> Linker<'a> {
                 if !wired || !given.fits(&shared.domain) {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
-                maps.push(Arc::clone(given));
+                maps.push(Some(Arc::clone(given)));
                 continue;
             }
-            let map = Map::create_in(&memory, def, &options)?;
+            if !needed[index] && self.only.is_some() {
+                unused.push(UnusedMap { name: def.name.clone(), error: None });
+                maps.push(None);
+                continue;
+            }
+            let map = match Map::create_in(&memory, def, &options) {
+                Err(error) if !needed[index] => {
+                    unused.push(UnusedMap { name: def.name.clone(), error: Some(error) });
+                    maps.push(None);
+                    continue;
+                }
+                map => map?,
+            };
             if def.frozen.is_none() {
                 self.set_first(&map, index, variables)?;
             }
             let map = Arc::new(map);
             self.runtime.shared().dispatch.wire(&map);
-            maps.push(map);
+            maps.push(Some(map));
         }
-        Ok(maps)
+        Ok((maps, unused))
     }
 
     /// Gives a map of variables its first contents, with the variables that this load sets.
@@ -390,11 +436,11 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
+    fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {
         let shared = self.runtime.shared();
         let known = &shared.helpers;
         Linkage {
-            maps: maps.iter().map(|map| map.link()).collect(),
+            maps: maps.iter().map(|map| map.as_ref().map(|map| map.link()).unwrap_or_default()).collect(),
             helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
             functions: helpers::own::provided(),
@@ -402,13 +448,22 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// The maps that a program names, ascending.
-fn named_maps(program: &Verified) -> BTreeSet<usize> {
-    let named = program.insns().iter().filter_map(|insn| match insn {
-        Insn::LoadImm64 { value: Imm64::Map(named), .. } => Some(*named as usize),
+/// The maps that a program's reached instructions name, ascending.
+fn reached_maps(program: &Verified) -> BTreeSet<usize> {
+    let reached = program.insns().iter().zip(program.facts()).filter(|(_, fact)| fact.reached);
+    let named = reached.filter_map(|(insn, _)| match insn {
+        Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } => Some(*map as usize),
         _ => None,
     });
     named.collect()
+}
+
+/// The variables in maps that were created. Those know their maps by their places among the created ones.
+fn of_created(variables: Vec<Variable>, maps: &[Option<Arc<Map>>]) -> Vec<Variable> {
+    let place = |map: usize| maps[map].is_some().then(|| maps[..map].iter().flatten().count());
+    let moved =
+        variables.into_iter().filter_map(|variable| Some(Variable { map: place(variable.map)?, ..variable }));
+    moved.collect()
 }
 
 /// Checks that skep runs the program's type and provides the fields of the context that it accesses.

@@ -3,7 +3,7 @@
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::error::Error;
 use crate::program::Program;
-use skep_maps::Map;
+use skep_maps::{Map, MapError};
 use std::sync::Arc;
 
 /// The result of a load: programs and maps by name.
@@ -17,6 +17,16 @@ pub struct Module {
     pub(crate) outer: Vec<MapArray>,
     pub(crate) tables: Vec<MapHash>,
     pub(crate) variables: Vec<Variable>,
+    pub(crate) unused: Vec<UnusedMap>,
+}
+
+/// A map of the object that was not created, since no loaded program reaches it.
+#[derive(Clone, Debug)]
+pub struct UnusedMap {
+    /// Its name.
+    pub name: String,
+    /// Why it could not be created. `None` if that was not tried.
+    pub error: Option<MapError>,
 }
 
 /// A global variable of a loaded object.
@@ -45,7 +55,7 @@ impl Module {
         self.programs.iter().find(|program| program.name() == name)
     }
 
-    /// Its maps, in the object's order.
+    /// Its maps, in the object's order, without those [that were not created](Self::unused_maps).
     pub fn maps(&self) -> &[Arc<Map>] {
         &self.maps
     }
@@ -70,7 +80,12 @@ impl Module {
         self.tables.iter().find(|table| table.map().name() == name)
     }
 
-    /// Its global variables.
+    /// The object's maps that were not created. [`Linker::load`](crate::Linker::load) says which these are.
+    pub fn unused_maps(&self) -> &[UnusedMap] {
+        &self.unused
+    }
+
+    /// Its global variables, without those in maps that were not created.
     pub fn variables(&self) -> &[Variable] {
         &self.variables
     }

@@ -45,7 +45,7 @@ impl Program {
         shared: &Arc<Shared>,
         verified: Verified,
         linkage: Arc<Linkage>,
-        maps: &[Arc<Map>],
+        maps: &[Option<Arc<Map>>],
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
@@ -306,13 +306,13 @@ fn may_lock(insn: &Insn) -> bool {
     matches!(insn, Insn::Call { target: CallTarget::Helper(helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) })
 }
 
-/// The maps that a program names, by index.
-fn named(program: &Verified, maps: &[Arc<Map>]) -> BTreeMap<u32, Arc<Map>> {
+/// The maps that a program names and that were created, by index.
+fn named(program: &Verified, maps: &[Option<Arc<Map>>]) -> BTreeMap<u32, Arc<Map>> {
     let indices = program.insns().iter().filter_map(|insn| match insn {
         Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } => Some(*map),
         _ => None,
     });
-    indices.filter_map(|index| Some((index, Arc::clone(maps.get(index as usize)?)))).collect()
+    indices.filter_map(|index| Some((index, maps.get(index as usize)?.clone()?))).collect()
 }
 
 /// Whether an instruction can fault on an unaligned address.

@@ -271,3 +271,71 @@ fn addresses_leave_a_runtime_only_if_its_host_allows_it() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A program that names the first of these maps, and the second where no run gets.
+fn with_maps(maps: Vec<MapDef>) -> Object {
+    let text = "r1 = map[0] ll\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\ncall 1\nr0 = 0\nif r0 == 0 goto +2\nr1 = map[1] ll\nr0 = 0\nexit";
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    Object::from_bytecode_and_maps("main", &XDP, &bytes, maps).unwrap()
+}
+
+fn map(name: &str, kind: MapKind) -> MapDef {
+    MapDef::new(name, kind, 4, 4, 8)
+}
+
+#[test]
+fn a_map_that_no_program_reaches_does_not_fail_a_load() {
+    let runtime = Runtime::new().unwrap();
+    let object = with_maps(vec![
+        map("counts", MapKind::Array),
+        map("devices", MapKind::Devmap),
+        map("spare", MapKind::Hash),
+    ]);
+    let module = runtime.load(&object).unwrap();
+    let names: Vec<_> = module.maps().iter().map(|map| map.name().to_owned()).collect();
+    assert_eq!(names, ["counts", "spare"]);
+    let [unused] = module.unused_maps() else { panic!("{:?}", module.unused_maps()) };
+    assert_eq!(unused.name, "devices");
+    assert!(matches!(unused.error, Some(MapError::KindNotProvided { .. })), "{:?}", unused.error);
+    for engine in [Engine::Jit, Engine::Interpreter] {
+        assert_eq!(module.programs()[0].run_with(engine, &mut Packet::new(&[0; 64])).unwrap(), 0);
+    }
+    // A capacity asks for the map.
+    let error = runtime.linker(&object).max_entries("devices", 4).load().unwrap_err();
+    assert!(matches!(error, Error::Map(MapError::KindNotProvided { .. })), "{error}");
+    // One that is reached is needed.
+    let error = runtime
+        .load(&with_maps(vec![map("devices", MapKind::Devmap), map("spare", MapKind::Hash)]))
+        .unwrap_err();
+    assert!(matches!(error, Error::Map(MapError::KindNotProvided { .. }) | Error::Refused(_)), "{error}");
+}
+
+#[test]
+fn a_load_of_one_program_creates_the_maps_that_it_reaches() {
+    let runtime = Runtime::new().unwrap();
+    let object = with_maps(vec![
+        map("counts", MapKind::Array),
+        map("devices", MapKind::Devmap),
+        map("spare", MapKind::Hash),
+    ]);
+    let module = runtime.linker(&object).only("main").load().unwrap();
+    assert_eq!((module.maps().len(), module.maps()[0].name()), (1, "counts"));
+    let unused: Vec<_> = module.unused_maps().iter().map(|map| (&*map.name, map.error.is_some())).collect();
+    assert_eq!(unused, [("devices", false), ("spare", false)]);
+    let module = runtime.linker(&object).only("main").max_entries("spare", 4).load().unwrap();
+    assert_eq!(module.map("spare").unwrap().def().max_entries, 4);
+}
+
+#[test]
+fn variables_are_found_in_the_maps_that_were_created() {
+    // The program that is loaded alone needs no constants and no counters.
+    let object = example("firewall");
+    let runtime = Runtime::new().unwrap();
+    let all = runtime.load(&object).unwrap();
+    let one = runtime.linker(&object).only(object.programs()[0]).load().unwrap();
+    for variable in one.variables() {
+        assert_eq!(one.variable(&variable.name).unwrap(), all.variable(&variable.name).unwrap());
+        let home = all.variables().iter().find(|other| other.name == variable.name).unwrap().map;
+        assert_eq!(one.maps()[variable.map].name(), all.maps()[home].name());
+    }
+}

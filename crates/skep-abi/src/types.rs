@@ -213,6 +213,19 @@ impl ProgramType {
         named.or_else(|| TYPES.iter().copied().find(|kind| kind.sections.contains(&name)))
     }
 
+    /// The type that somebody probably means by a section name that selects none: one with a name, of its own or of a
+    /// section, that begins the section's name. Old loaders took many such names, like `xdp_prog` and `socket1`.
+    pub fn suggested_by(section: &str) -> Option<&'static Self> {
+        /// `tc` begins too many words.
+        const SHORTEST: usize = 3;
+        let names = |kind: &'static Self| kind.sections.iter().copied().chain([kind.name]);
+        let begins = |name: &&str| name.len() >= SHORTEST && section.starts_with(*name);
+        let longest = |kind: &'static Self| names(kind).filter(begins).map(str::len).max();
+        let found = TYPES.iter().copied().filter_map(|kind| Some((longest(kind)?, kind)));
+        // The first of equals: the type's usual form.
+        found.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, kind)| kind)
+    }
+
     /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if the
     /// target is known.
     pub fn may_call(&self, id: u32, target: Option<&str>) -> bool {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use skep_abi::{MapKind, TYPES};
+use skep_abi::{MapKind, ProgramType, TYPES};
 use skep_isa::DecodeError;
 
 /// Why an object file, or one program of it, was refused.
@@ -256,10 +256,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// The section of a program stands for no type.
-    #[error(
-        "program {program}: section {section} stands for no known program type; say the type (--type), or use {}",
-        Sections
-    )]
+    #[error("program {program}: section {section} stands for no known program type; {}", Remedy(section))]
     UnknownSection {
         /// The program.
         program: String,
@@ -534,6 +531,18 @@ impl fmt::Display for RelocationType {
             4 => f.write_str("R_BPF_64_NODYLD32"),
             10 => f.write_str("R_BPF_64_32"),
             other => write!(f, "type {other}"),
+        }
+    }
+}
+
+/// Displays what to do about a section that stands for no program type.
+struct Remedy<'a>(&'a str);
+
+impl fmt::Display for Remedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match ProgramType::suggested_by(self.0) {
+            Some(kind) => write!(f, "say the type, probably --type {}", kind.name),
+            None => write!(f, "say the type (--type), or use {Sections}"),
         }
     }
 }

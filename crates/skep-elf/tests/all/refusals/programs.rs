@@ -40,6 +40,27 @@ fn an_unknown_section_is_refused_unless_the_type_is_given() {
 }
 
 #[test]
+fn the_type_of_an_old_section_name_is_suggested() {
+    for (section, name) in [
+        ("xdp_prog", "xdp"),
+        ("xdp_prog/0", "xdp"),
+        ("socket1", "socket_filter"),
+        ("socket_filter", "socket_filter"),
+        ("cgroup/sock1", "cgroup_sock"),
+        ("classifier_egress", "sched_cls"),
+    ] {
+        let mut file = ObjectFile::new();
+        let code = file.code(section, &RETURN_0);
+        file.function("main", code, 0, RETURN_0.len() as u64);
+        let error = unlinkable(&file.build(), "main");
+        let expected = format!(
+            "program main: section {section} stands for no known program type; say the type, probably --type {name}"
+        );
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
 fn functions_with_impossible_bounds_are_refused() {
     let with = |symbols: &[(&str, u64, u64)]| {
         let mut file = ObjectFile::new();

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
 use crate::object::{choose, runnable_type};
 use crate::report::{self, Loaded};
+use crate::settings::Settings;
 use crate::target;
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
@@ -52,6 +53,8 @@ pub(crate) struct Args {
     /// The types of the host: raw BTF, or an ELF file with a .BTF section.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
     /// Number of passes over the input; every pass counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
@@ -72,8 +75,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         return Err(nothing_to_run_on());
     }
     let mut object = Object::open(&args.object)?;
-    if let Some(types) = &args.btf {
-        target::set(&mut object, std::slice::from_ref(types), None, None)?;
+    if args.btf.is_some() || args.settings.kconfig.is_some() {
+        target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
     let name = choose(&object, args.prog.as_deref())?;
     match (&args.pcap, &args.data_in) {
@@ -107,7 +110,7 @@ fn load(
         builder = builder.log(|_, _| {});
     }
     let runtime = builder.build()?;
-    let mut linker = runtime.linker(object).only(name).buffer_len(len);
+    let mut linker = args.settings.apply(object, runtime.linker(object).only(name).buffer_len(len))?;
     if let Some(program_type) = args.program_type {
         linker = linker.program_type(program_type);
     }

@@ -134,7 +134,7 @@ impl<'a> Linker<'a> {
     pub fn load(self) -> Result<Module, Error> {
         let shared = self.runtime.shared();
         let helpers = |id| shared.proto(id);
-        let variables = self.variables();
+        let variables = self.object.variables();
         self.check_names(&variables)?;
         let mut wanted: Vec<&str> = match &self.only {
             Some(name) => vec![name],
@@ -331,21 +331,6 @@ impl<'a> Linker<'a> {
             }
         }
         Ok(maps.into())
-    }
-
-    fn variables(&self) -> Vec<Variable> {
-        let Some(elf) = self.object.elf() else { return Vec::new() };
-        let maps = elf.maps().iter().enumerate();
-        maps.flat_map(|(map, found)| {
-            found.variables.iter().map(move |variable| Variable {
-                name: variable.name.clone(),
-                map,
-                offset: variable.offset as usize,
-                size: variable.size as usize,
-                read_only: variable.read_only,
-            })
-        })
-        .collect()
     }
 
     /// The maps that this load needs: those that programs reach, those that it was given something for, and those that

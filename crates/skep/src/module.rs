@@ -29,12 +29,12 @@ pub struct UnusedMap {
     pub error: Option<MapError>,
 }
 
-/// A global variable of a loaded object.
+/// A global variable of an object or a module.
 #[derive(Clone, Debug)]
 pub struct Variable {
     /// Its name in the source.
     pub name: String,
-    /// Index of the map that holds it, in [`Module::maps`].
+    /// Index of the map that holds it, in [`Object::maps`](crate::Object::maps) or [`Module::maps`].
     pub map: usize,
     /// Its offset in the map's value, in bytes.
     pub offset: usize,

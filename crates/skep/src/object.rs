@@ -3,6 +3,7 @@
 mod maps;
 
 use crate::error::Error;
+use crate::module::Variable;
 use maps::Maps;
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
@@ -202,7 +203,23 @@ impl Object {
         self.maps.own()
     }
 
-    /// The same, with the host's types in fields that keep its objects.
+    /// Its global variables, in the order of the maps that hold them.
+    pub fn variables(&self) -> Vec<Variable> {
+        let Some(elf) = self.elf() else { return Vec::new() };
+        let maps = elf.maps().iter().enumerate();
+        maps.flat_map(|(map, found)| {
+            found.variables.iter().map(move |variable| Variable {
+                name: variable.name.clone(),
+                map,
+                offset: variable.offset as usize,
+                size: variable.size as usize,
+                read_only: variable.read_only,
+            })
+        })
+        .collect()
+    }
+
+    /// [`Self::maps`], with the host's types in fields that keep its objects.
     pub(crate) fn maps_for_host(&self) -> &Arc<[MapDef]> {
         self.maps.of_host()
     }

@@ -35,6 +35,35 @@ fn the_firewall_decides_as_documented() {
 }
 
 #[test]
+fn variables_and_capacities_are_set_before_the_load() {
+    let report = |options: &[&str]| {
+        let base = ["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--json"];
+        skep(&[&base, options].concat()).json()
+    };
+    assert_eq!(report(&["--set", "drop_fragments=true"])["verdicts"]["drop"], 1115 + 227);
+    assert_eq!(report(&["--set", "drop_fragments=0x0"])["verdicts"]["drop"], 1115);
+    let small = report(&["--max-entries", "offenders=7", "--set", "track_offenders=1"]);
+    assert_eq!(map(&small, "offenders")["max_entries"], 7);
+    assert!(map(&small, "offenders")["elements"].as_array().unwrap().len() <= 7);
+    for (options, phrase) in [
+        (["--set", "drop_fragments"], "expected VARIABLE=VALUE"),
+        (["--set", "drop_fragments=yes"], "expected a number of 4 bytes"),
+        (["--set", "drop=1"], "unknown variable drop; there are static_prefixes4, "),
+        (["--max-entries", "offenders=-1"], "expected a number up to 4294967295"),
+        (["--max-entries", "ports=1"], "unknown map ports; there are verdicts, "),
+    ] {
+        let run = command()
+            .args(["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC])
+            .args(options)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(phrase), "{said}");
+    }
+}
+
+#[test]
 fn engines_agree_on_verdicts_maps_and_packets() {
     for program in ["firewall", "balancer", "unvlan", "remark"] {
         let object = format!("examples/{program}.bpf.o");

@@ -3,6 +3,8 @@
 //! A capture is read as a stream: memory is bounded by its longest packet, not by its length. A truncated file
 //! yields all whole packets and then an error that names the place.
 
+mod ethernet;
+
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError};
 use std::fs::File;
@@ -23,7 +25,7 @@ pub(crate) struct Frame {
     pub(crate) time: u64,
     /// Index of the interface that captured it (0 in pcap).
     pub(crate) interface: u32,
-    /// The captured bytes.
+    /// The captured bytes, as an Ethernet frame.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -39,10 +41,11 @@ pub(crate) enum Error {
     #[error("the capture {} cannot be read at packet {packet}: {what}", path.display())]
     Broken { path: PathBuf, packet: u64, what: String },
     #[error(
-        "packet {packet} of {} has link type {link}; only Ethernet frames (link type 1) are supported",
+        "packet {packet} of {} has link type {link}; supported are Ethernet (1), raw IP (101, 228, 229) and Linux \
+         cooked (113, 276)",
         path.display()
     )]
-    NotEthernet { path: PathBuf, packet: u64, link: i32 },
+    UnknownLink { path: PathBuf, packet: u64, link: i32 },
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
@@ -71,8 +74,13 @@ impl Reader {
     /// Opens a capture and reads its header.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let open = |source| Error::Open { path: path.to_owned(), source };
-        let file = File::open(path).map_err(open)?;
-        let size = file.metadata().map_err(open)?.len();
+        let (file, size): (Box<dyn Read + Send>, u64) = if is_stdin(path) {
+            (Box::new(io::stdin()), 0)
+        } else {
+            let file = File::open(path).map_err(open)?;
+            let size = file.metadata().map_err(open)?.len();
+            (Box::new(file), size)
+        };
         let read = Arc::new(AtomicU64::new(0));
         let counted = Counted { file, read: Arc::clone(&read) };
         let reader = pcap_parser::create_reader(BUFFER, counted).map_err(|error| match error {
@@ -165,7 +173,7 @@ impl Problem {
     fn at(self, path: &Path, packet: u64) -> Error {
         let path = path.to_owned();
         match self {
-            Self::Link(link) => Error::NotEthernet { path, packet, link },
+            Self::Link(link) => Error::UnknownLink { path, packet, link },
             Self::Invalid(what) => Error::Broken { path, packet, what: what.into() },
         }
     }
@@ -228,19 +236,25 @@ fn frame(
     data: &[u8],
     captured: u32,
 ) -> Result<Option<Frame>, Problem> {
-    if interface.link != Linktype::ETHERNET {
-        return Err(Problem::Link(interface.link.0));
-    }
     let bytes =
         data.get(..captured as usize).ok_or(Problem::Invalid("its captured length exceeds its block"))?;
+    let bytes = ethernet::frame(interface.link, bytes).map_err(|failure| match failure {
+        ethernet::Failure::Link => Problem::Link(interface.link.0),
+        ethernet::Failure::Frame(what) => Problem::Invalid(what),
+    })?;
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(interface.resolution.max(1));
     let time = (nanoseconds as u64).wrapping_add_signed(interface.offset.wrapping_mul(1_000_000_000));
-    Ok(Some(Frame { time, interface: id, bytes: bytes.to_vec() }))
+    Ok(Some(Frame { time, interface: id, bytes: bytes.into_owned() }))
+}
+
+/// Whether the path stands for standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Counts the bytes read from a file.
 struct Counted {
-    file: File,
+    file: Box<dyn Read + Send>,
     read: Arc<AtomicU64>,
 }
 
@@ -389,6 +403,38 @@ mod tests {
         assert!(read(&wifi).unwrap_err().to_string().contains("link type 105"));
         for path in [empty, text, wifi] {
             std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn frames_of_other_link_types_become_ethernet_frames() {
+        // The layouts of the headers: https://www.tcpdump.org/linktypes.html
+        let (four, six) = (&[0x45, 1, 2][..], &[0x60, 1][..]);
+        let cooked = |len: u8| [&[0, 0, 0, 1, 0, len, 1, 2, 3, 4, 5, 6, 0, 0, 0x86, 0xdd], six].concat();
+        let cooked2 =
+            |len: u8| [&[0x08, 0, 0, 0, 0, 0, 0, 3, 0, 1, 4, len, 1, 2, 3, 4, 5, 6, 0, 0], four].concat();
+        let ethernet = |source: [u8; 6], protocol: [u8; 2], rest: &[u8]| {
+            [&[0; 6], &source[..], &protocol, rest].concat()
+        };
+        let (source, none) = ([1, 2, 3, 4, 5, 6], [0; 6]);
+        for (link, bytes, expected) in [
+            (1, four.to_vec(), Some(four.to_vec())),
+            (101, four.to_vec(), Some(ethernet(none, [0x08, 0], four))),
+            (101, six.to_vec(), Some(ethernet(none, [0x86, 0xdd], six))),
+            (101, vec![0x15, 0], None),
+            (101, vec![], None),
+            (228, four.to_vec(), Some(ethernet(none, [0x08, 0], four))),
+            (229, six.to_vec(), Some(ethernet(none, [0x86, 0xdd], six))),
+            (113, cooked(6), Some(ethernet(source, [0x86, 0xdd], six))),
+            (113, cooked(0), Some(ethernet(none, [0x86, 0xdd], six))),
+            (113, cooked(255), Some(ethernet(none, [0x86, 0xdd], six))),
+            (113, cooked(6)[..15].to_vec(), None),
+            (276, cooked2(6), Some(ethernet(source, [0x08, 0], four))),
+            (276, cooked2(255), Some(ethernet(none, [0x08, 0], four))),
+            (276, cooked2(6)[..19].to_vec(), None),
+        ] {
+            let made = ethernet::frame(Linktype(link), &bytes).ok().map(std::borrow::Cow::into_owned);
+            assert_eq!(made, expected, "link type {link}: {bytes:x?}");
         }
     }
 

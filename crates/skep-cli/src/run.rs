@@ -1,6 +1,6 @@
 //! `skep run`: a program over a capture, or on given bytes.
 
-use crate::capture::{Frame, Reader, Writer};
+use crate::capture::{Frame, Reader, Writer, is_stdin};
 use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
 use crate::object::{choose, runnable_type};
@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,13 +39,14 @@ pub(crate) struct Args {
     /// The program's type, instead of the one that its section selects.
     #[arg(long = "type", value_name = "TYPE", value_parser = runnable_type)]
     program_type: Option<&'static ProgramType>,
-    /// Run over the packets of this capture (pcap or pcapng, Ethernet).
+    /// Run over the packets of this capture (pcap or pcapng; Ethernet, raw IP or Linux cooked, which become Ethernet
+    /// frames); `-` is standard input.
     #[arg(long, value_name = "IN", conflicts_with = "data_in")]
     pcap: Option<PathBuf>,
     /// Write the packets to this capture as the program left them, without the dropped ones.
     #[arg(long, value_name = "OUT", requires = "pcap", conflicts_with = "data_in")]
     write: Option<PathBuf>,
-    /// Run on the bytes of this file: a packet, or the buffer of a program of type raw.
+    /// Run on the bytes of this file: a packet, or the buffer of a program of type raw; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     data_in: Option<PathBuf>,
     /// Write the bytes to this file as the first run left them.
@@ -127,6 +129,10 @@ struct Counts {
 }
 
 fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
+    if is_stdin(path) && args.repeat > 1 {
+        let text = "--repeat reads the capture several times, so it needs a file instead of standard input";
+        return Err(Failure::Usage(text.into()));
+    }
     // Open the capture first: a typing mistake in its name should not cost a load.
     let mut reader = Reader::open(path)?;
     let (runtime, module) = load(args, object, name, 0, false)?;
@@ -289,8 +295,9 @@ fn compare(
 }
 
 fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
-    let data = std::fs::read(path)
-        .map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
+    let data = if is_stdin(path) { all_of_stdin() } else { std::fs::read(path) };
+    let data =
+        data.map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
     let len = u32::try_from(data.len())
         .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
     let (runtime, module) = load(args, object, name, len, false)?;
@@ -323,6 +330,12 @@ fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), 
     };
     report::print(&data, args.json)?;
     Ok(())
+}
+
+fn all_of_stdin() -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Input of a program: the bytes of a file, restored before each batch.

@@ -35,6 +35,22 @@ fn the_firewall_decides_as_documented() {
 }
 
 #[test]
+fn input_may_come_from_standard_input() {
+    let run = |args: &[&str], input: &str| {
+        let file = std::fs::File::open(root().join(input)).unwrap();
+        from_output(&command().args(args).stdin(file).output().unwrap())
+    };
+    let report = run(&["run", "examples/firewall.bpf.o", "--pcap", "-", "--json"], TRAFFIC).json();
+    assert_eq!((&report["packets"], &report["verdicts"]["pass"]), (&6000.into(), &4885.into()));
+    let report = run(&["run", "examples/firewall.bpf.o", "--data-in", "-", "--json"], "README.md").json();
+    assert_eq!(report["runs"], 1);
+    let twice = ["run", "examples/firewall.bpf.o", "--pcap", "-", "--repeat", "2"];
+    let run = command().args(twice).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8(run.stderr).unwrap().contains("needs a file instead of standard input"));
+}
+
+#[test]
 fn variables_and_capacities_are_set_before_the_load() {
     let report = |options: &[&str]| {
         let base = ["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--json"];

@@ -34,6 +34,13 @@ pub struct Linker<'a> {
     variables: BTreeMap<String, Vec<u8>>,
 }
 
+/// The maps of a load.
+struct MapsOfLoad {
+    /// By their index in the object, without those that are not created.
+    by_index: Vec<Option<Arc<Map>>>,
+    unused: Vec<UnusedMap>,
+}
+
 impl Runtime {
     /// Creates an object's maps, verifies and compiles all its programs.
     ///
@@ -176,7 +183,7 @@ impl<'a> Linker<'a> {
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
         let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
-        let (maps, unused) = self.create_maps(&definitions, &variables, reached)?;
+        let MapsOfLoad { by_index: maps, unused } = self.create_maps(&definitions, &variables, reached)?;
         let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
@@ -350,13 +357,13 @@ impl<'a> Linker<'a> {
         needed
     }
 
-    /// The object's maps, as far as they are created, and those that are not.
+    /// Creates the maps that are needed, and others as far as that succeeds.
     fn create_maps(
         &self,
         definitions: &[MapDef],
         variables: &[Variable],
         reached: BTreeSet<usize>,
-    ) -> Result<(Vec<Option<Arc<Map>>>, Vec<UnusedMap>), Error> {
+    ) -> Result<MapsOfLoad, Error> {
         let needed = self.needed(definitions, variables, reached);
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
@@ -393,7 +400,7 @@ impl<'a> Linker<'a> {
             self.runtime.shared().dispatch.wire(&map);
             maps.push(Some(map));
         }
-        Ok((maps, unused))
+        Ok(MapsOfLoad { by_index: maps, unused })
     }
 
     /// Gives a map of variables its first contents, with the variables that this load sets.

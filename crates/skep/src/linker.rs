@@ -16,7 +16,7 @@ use crate::steps::steps;
 use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_maps::{Map, UpdateFlags};
+use skep_maps::{Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -127,8 +127,9 @@ impl<'a> Linker<'a> {
     /// Verifies, creates, compiles and installs.
     ///
     /// A map is created if a loaded program reaches it, if it is put into a created map, or if this load gives a capacity
-    /// for it or a variable in it. Other maps are created if the whole object is loaded, but one of them that cannot be
-    /// created does not fail the load: [`Module::unused_maps`](crate::Module::unused_maps).
+    /// for it or a variable in it. Other maps are created if the whole object is loaded, but one of them of a kind, with
+    /// flags or of a size that skep does not provide, or without a capacity, does not fail the load:
+    /// [`Module::unused_maps`](crate::Module::unused_maps).
     ///
     /// # Errors
     ///
@@ -386,7 +387,7 @@ impl<'a> Linker<'a> {
                 continue;
             }
             let map = match Map::create_in(&memory, def, &options) {
-                Err(error) if !needed[index] => {
+                Err(error) if !needed[index] && may_be_missing(&error) => {
                     unused.push(UnusedMap { name: def.name.clone(), error: Some(error) });
                     maps.push(None);
                     continue;
@@ -438,6 +439,18 @@ impl<'a> Linker<'a> {
             functions: helpers::own::provided(),
         }
     }
+}
+
+/// Whether a map that nobody needs may be left out because of this error: its definition is sound, but skep does not
+/// provide it, or its loader has to choose a capacity.
+fn may_be_missing(error: &MapError) -> bool {
+    matches!(
+        error,
+        MapError::KindNotProvided { .. }
+            | MapError::CreateFlags { .. }
+            | MapError::NoEntries { .. }
+            | MapError::TooLarge { .. }
+    )
 }
 
 /// The maps that a program's reached instructions name, ascending.

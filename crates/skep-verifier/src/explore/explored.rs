@@ -355,8 +355,8 @@ impl Explored {
         iterates: bool,
         liveness: &Liveness,
     ) -> Visit {
-        self.ids.work += forget_dead(state, slot, liveness);
-        let made = state.top().regs.made();
+        let (work, made) = forget_dead(state, slot, liveness);
+        self.ids.work += work;
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point::NEW);
@@ -701,9 +701,9 @@ impl Explored {
 /// Soundness needs this: a dead number that is linked to a live one could rule out a branch, and the kept state, which
 /// lacks it, would subsume states for which the branch is open.
 ///
-/// Returns how many values it looked at.
-fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> u64 {
-    let mut work = 0;
+/// Returns how many values it looked at, and the registers of the innermost frame that have a value then.
+fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> (u64, u16) {
+    let (mut work, mut left) = (0, 0);
     for at in 0..state.frames().len() {
         let live = match state.frames().get(at + 1) {
             Some(callee) => liveness.during_call(callee.call_slot as usize),
@@ -720,8 +720,9 @@ fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> u64 {
                 frame.regs.0[reg] = Value::UNKNOWN;
             }
         }
+        left = made & live.regs;
         work += frame.stack.cells.len() as u64 + 1;
         frame.stack.forget_dead(live.stack, live.stack_precise);
     }
-    work
+    (work, left)
 }

@@ -2,11 +2,12 @@
 
 use crate::judge::{Program, place};
 use crate::judgement::{Obstacle, Rule};
+use crate::loops::{all_are_reachable, enters_loops_inside, walked_otherwise};
 use crate::refusals::{DYNPTRS, NEAREST};
 use crate::{Version, refusals};
-use skep_abi::{AttachTo, Context, ProgramSource};
+use skep_abi::{AttachTo, Context, MapKind, ProgramSource};
 use skep_btf::Kind;
-use skep_isa::{AluOp, CallTarget, Cond, Insn, Operand, Reg, Size};
+use skep_isa::{CallTarget, Imm64, Insn, Operand, Reg, Size};
 use skep_verifier::{Abilities, Spills, Unwritten, Verified};
 
 /// The abilities of skep's verifier that the verifier of that release has too.
@@ -69,6 +70,33 @@ pub(crate) fn about(program: &Program<'_>, verified: &Verified, version: Version
         let place = Some(place(program.source, slot));
         return Some(Obstacle { since: Some(NUMBER_POINTERS), place, ..ability(text) });
     }
+    if version > NEAREST && tail_calls_in_globals(program.source) {
+        return Some(ability("a global function makes a tail call".to_owned()));
+    }
+    if version < NEAREST && program.source.sleepable && sleeps_with_others(program.source, verified) {
+        let text = "programs that may sleep may not use locks and maps of all kinds in older releases";
+        return Some(ability(text.to_owned()));
+    }
+    if stores_parts_beside_arenas(program.source, verified) {
+        return Some(ability(
+            "parts of addresses in an arena may be stored, or its numbers extended".to_owned(),
+        ));
+    }
+    if let Some(slot) = reads_two_numbers(program.source) {
+        let place = Some(place(program.source, slot));
+        return Some(Obstacle { place, ..ability("two numbers in the stack are read as one".to_owned()) });
+    }
+    if throws_in_callbacks(program.source) {
+        return Some(ability("a program with callbacks may call bpf_throw".to_owned()));
+    }
+    let array = |map: u32| {
+        let def = verified.maps().get(map as usize);
+        def.is_some_and(|def| def.kind == MapKind::Array && def.max_entries > 1)
+    };
+    let address = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::MapValue { map, .. }, .. } if array(*map));
+    if program.source.insns.iter().any(address) {
+        return Some(ability("the address of a value is taken in a map that has several".to_owned()));
+    }
     if loads_in_functions(program.source) {
         return Some(ability("a function loads from the packet as classic filters do".to_owned()));
     }
@@ -85,6 +113,9 @@ pub(crate) fn surely(program: &Program<'_>, verified: &Verified, version: Versio
     {
         let place = Some(place(program.source, refusal.slot));
         return Some(Obstacle { place, ..ability(refusal.reason.clone()) });
+    }
+    if !all_are_reachable(program.source) {
+        return Some(ability("no path leads to some of the instructions".to_owned()));
     }
     if version > OBSERVED {
         return None;
@@ -123,16 +154,29 @@ fn changed(
     version: Version,
 ) -> Option<(Option<u32>, &'static str, Version)> {
     let several = source.functions.len() > 1;
+    let deep = stack_of_calls(source, verified) >= STACK_WITH_TAIL_CALLS;
+    let loops = source.insns.iter().any(|insn| insn.jump_offset().is_some_and(|offset| offset < 0));
     let calls = source.insns.iter().zip(verified.facts()).zip(0u32..).filter(|((_, fact), _)| fact.reached);
     for ((insn, fact), slot) in calls {
         let Insn::Call { target: CallTarget::Helper(number) } = insn else { continue };
         let map = fact.call.and_then(|call| call.map);
         let by_name = source.program_type.number == Some(STRUCT_OPS)
             && source.target.as_deref().is_some_and(|target| target.ends_with(".release"));
+        let in_function =
+            |slot: u32| source.functions.get(1).is_some_and(|second| slot >= second.start) && deep;
         let rule = match *number {
             SPIN_LOCK if several => (Version::new(6, 8), "locks are followed into functions"),
             FOR_EACH if map.is_none() => (Version::new(6, 10), "one call may walk through several maps"),
             FIND_VMA => (NEVER, "the area of bpf_find_vma may be used in later calls of the callback"),
+            SNPRINTF => (Version::new(6, 3), "the buffer of this helper need not have been written"),
+            STRTOL | STRTOUL => (Version::new(6, 1), "the result of this helper need not have been written"),
+            TAIL_CALL if in_function(slot) => {
+                (Version::new(6, 12), "functions may make tail calls deep in a chain of calls")
+            }
+            _ if ACQUIRERS.contains(number) && loops => (
+                Version::new(6, 12),
+                "objects that are acquired anew in each iteration do not keep paths apart",
+            ),
             SETSOCKOPT if by_name => (NEVER, "socket options may be changed where a socket is released"),
             GET_TASK_STACK => (Version::new(5, 15), "the result of this helper is bounded"),
             number if DYNPTRS.contains(&number) => {
@@ -163,6 +207,11 @@ const STRUCT_OPS: u32 = 27;
 // Helpers.
 const TAIL_CALL: u32 = 12;
 const SETSOCKOPT: u32 = 49;
+const STRTOL: u32 = 105;
+const STRTOUL: u32 = 106;
+const SNPRINTF: u32 = 165;
+/// Helpers whose results are acquired.
+const ACQUIRERS: &[u32] = &[84, 85, 99, 131];
 const GET_TASK_STACK: u32 = 141;
 const SPIN_LOCK: u32 = 93;
 const FOR_EACH: u32 = 164;
@@ -182,6 +231,9 @@ const DEEP: &str =
 const STACK_BYTES: u32 = 512;
 const MAX_FRAMES: usize = 8;
 
+/// With so much stack, a chain of calls may have too much for a tail call in a function.
+const STACK_WITH_TAIL_CALLS: u32 = 256;
+
 /// Frames are counted in steps of 16 bytes since then, at the latest.
 const SMALL_FRAMES: Version = Version::new(6, 12);
 
@@ -191,55 +243,11 @@ const OBSERVED: Version = Version::new(6, 1);
 /// Releases that stable updates gave abilities of later ones.
 const STABLE: &[Version] = &[Version::new(5, 10), Version::new(5, 15), Version::new(6, 1)];
 
-/// Loops whose state differs in the stack alone are not taken for endless since then.
-const EXACT_LOOPS: Version = Version::new(6, 8);
-
-/// Loops whose bound is a number in a register end for the verifier since then, at the latest.
-const BOUNDED_LOOPS: Version = Version::new(6, 1);
-
-/// How far back a constant is looked for.
-const NEAR: usize = 16;
-
 /// Arguments that are pointers to numbers may be loaded since then.
 const NUMBER_POINTERS: Version = Version::new(5, 17);
 
 /// Loops may be entered in their middle since then, at the latest.
 const ENTERED_LOOPS: Version = Version::new(6, 12);
-
-/// Whether an instruction that is no jump falls through to one that leads to it: the loop's head is inside of it.
-fn enters_loops_inside(source: &ProgramSource) -> bool {
-    let insns = &source.insns;
-    let mut entered = vec![false; insns.len()];
-    let mut left = vec![false; insns.len()];
-    let mut stack: Vec<(usize, u8)> =
-        source.functions.iter().map(|function| (function.start as usize, 0)).collect();
-    while let Some((slot, step)) = stack.pop() {
-        let Some(insn) = insns.get(slot) else { continue };
-        if step == 0 && std::mem::replace(&mut entered[slot], true) {
-            continue;
-        }
-        // A 64-bit load has two slots.
-        let next = slot + if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 };
-        match step {
-            0 => {
-                stack.push((slot, 1));
-                if insn.falls_through() && next < insns.len() {
-                    if insn.jump_offset().is_none() && entered[next] && !left[next] {
-                        return true;
-                    }
-                    stack.push((next, 0));
-                }
-            }
-            1 => {
-                stack.push((slot, 2));
-                let to = insn.jump_offset().and_then(|offset| (slot + 1).checked_add_signed(offset as isize));
-                stack.extend(to.map(|to| (to, 0)));
-            }
-            _ => left[slot] = true,
-        }
-    }
-    false
-}
 
 /// Whether a function without a result makes a tail call.
 fn calls_programs_from_nothing(source: &ProgramSource) -> bool {
@@ -250,119 +258,6 @@ fn calls_programs_from_nothing(source: &ProgramSource) -> bool {
         let insns = source.insns.get(function.start as usize..end).unwrap_or_default();
         returns_nothing
             && insns.iter().any(|insn| matches!(insn, Insn::Call { target: CallTarget::Helper(TAIL_CALL) }))
-    })
-}
-
-/// A loop whose iterations releases count otherwise: the slot of its jump, and why.
-fn walked_otherwise(
-    source: &ProgramSource,
-    verified: &Verified,
-    version: Version,
-) -> Option<(u32, &'static str)> {
-    let insns = &source.insns;
-    let jumps = insns.iter().zip(verified.facts()).zip(0u32..).filter(|((_, fact), _)| fact.reached);
-    for ((insn, _), slot) in jumps {
-        let Some(offset) = insn.jump_offset() else { continue };
-        let Some(target) = (slot as usize + 1).checked_add_signed(offset as isize) else { continue };
-        if target > slot as usize {
-            continue;
-        }
-        if matches!(insn, Insn::JumpIf { cond: Cond::Set, .. }) {
-            return Some((
-                slot,
-                "a loop goes on while bits are set, which releases walk for more or fewer rounds",
-            ));
-        }
-        if version < EXACT_LOOPS && returns_to(insns, target, slot as usize) {
-            if version < BOUNDED_LOOPS && counts_to_register(insns, target, slot as usize) {
-                let text =
-                    "a loop counts up to a number in a register, which older verifiers may do without end";
-                return Some((slot, text));
-            }
-            if counts_in_stack(insns, target, slot as usize) {
-                let text = "a loop may change nothing but the stack, which older verifiers take for endless";
-                return Some((slot, text));
-            }
-        }
-    }
-    None
-}
-
-/// Whether control may come from `start` to the jump at `end` that leads back, by instructions between them.
-fn returns_to(insns: &[Insn], start: usize, end: usize) -> bool {
-    let mut seen = vec![false; end + 1 - start];
-    let mut left = vec![start];
-    while let Some(slot) = left.pop() {
-        if !(start..=end).contains(&slot) || std::mem::replace(&mut seen[slot - start], true) {
-            continue;
-        }
-        if slot == end {
-            return true;
-        }
-        let insn = &insns[slot];
-        left.extend(insn.jump_offset().and_then(|offset| (slot + 1).checked_add_signed(offset as isize)));
-        if insn.falls_through() {
-            left.push(slot + if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 });
-        }
-    }
-    false
-}
-
-/// Whether the jump at `end` compares a register that the loop counts with another one.
-fn counts_to_register(insns: &[Insn], start: usize, end: usize) -> bool {
-    let Some(Insn::JumpIf { cond, dst, src: Operand::Reg(src), .. }) = insns.get(end) else { return false };
-    let counts = |insn: &Insn| {
-        matches!(insn, Insn::Alu { op: AluOp::Add, dst: counted, src: Operand::Imm(_), .. }
-            if counted == dst || counted == src)
-    };
-    !matches!(cond, Cond::Eq | Cond::Ne | Cond::Set) && insns[start..end].iter().any(counts)
-}
-
-/// Whether the condition of the loop from `start` to the jump at `end` is about a number that the loop keeps in the stack,
-/// and that does not start as a constant.
-fn counts_in_stack(insns: &[Insn], start: usize, end: usize) -> bool {
-    let body = insns.get(start..=end).unwrap_or_default();
-    let is_constant = |at: usize, src: &Operand| match src {
-        Operand::Imm(_) => true,
-        Operand::Reg(reg) => {
-            insns[..at].iter().rev().take(NEAR).find_map(|insn| match insn {
-                Insn::Alu { op, dst, src, .. } if dst == reg => {
-                    Some(*op == AluOp::Mov && matches!(src, Operand::Imm(_)))
-                }
-                Insn::Load { dst, .. } if dst == reg => Some(false),
-                Insn::Call { .. } => Some(false),
-                _ => None,
-            }) == Some(true)
-        }
-    };
-    let kept = |slot: i16| {
-        let mut stores = insns.iter().enumerate().filter_map(|(at, insn)| match insn {
-            Insn::Store { base: Reg::R10, offset, src, .. } if *offset == slot => Some((at, src)),
-            _ => None,
-        });
-        let (mut inside, mut varies) = (false, false);
-        stores.by_ref().for_each(|(at, src)| match (start..=end).contains(&at) {
-            true => inside = true,
-            false => varies |= !is_constant(at, src),
-        });
-        inside && varies
-    };
-    let mut loaded = [None; 16];
-    body.iter().any(|insn| match insn {
-        Insn::Load { dst, base: Reg::R10, offset, .. } => {
-            loaded[dst.number() as usize] = Some(*offset);
-            false
-        }
-        Insn::JumpIf { dst, .. } => loaded[dst.number() as usize].is_some_and(kept),
-        Insn::Load { dst, .. } | Insn::Alu { op: AluOp::Mov, dst, .. } => {
-            loaded[dst.number() as usize] = None;
-            false
-        }
-        Insn::Call { .. } => {
-            loaded[..6].fill(None);
-            false
-        }
-        _ => false,
     })
 }
 
@@ -393,6 +288,61 @@ fn reads_number_pointers(program: &Program<'_>, verified: &Verified, version: Ve
         }
         _ => None,
     })
+}
+
+/// Whether a global function makes a tail call.
+fn tail_calls_in_globals(source: &ProgramSource) -> bool {
+    let ends = source.functions.iter().skip(1).map(|next| next.start as usize).chain([source.insns.len()]);
+    let is_tail_call = |insn: &Insn| matches!(insn, Insn::Call { target: CallTarget::Helper(TAIL_CALL) });
+    source.functions.iter().zip(ends).skip(1).any(|(function, end)| {
+        let insns = source.insns.get(function.start as usize..end).unwrap_or_default();
+        function.global && insns.iter().any(is_tail_call)
+    })
+}
+
+/// The first load of eight bytes that were only stored as two numbers.
+fn reads_two_numbers(source: &ProgramSource) -> Option<u32> {
+    let stored = |wanted: Size, at: i16| {
+        source.insns.iter().any(|insn| {
+            matches!(insn, Insn::Store { size, base: Reg::R10, offset, .. } if *size == wanted && *offset == at)
+        })
+    };
+    source.insns.iter().zip(0u32..).find_map(|(insn, slot)| match insn {
+        Insn::Load { size: Size::B8, base: Reg::R10, offset, .. } => {
+            let two = stored(Size::B4, *offset) && stored(Size::B4, offset.saturating_add(4));
+            (two && !stored(Size::B8, *offset)).then_some(slot)
+        }
+        _ => None,
+    })
+}
+
+/// Whether a program locks, or names maps of kinds that programs that sleep could not always use.
+fn sleeps_with_others(source: &ProgramSource, verified: &Verified) -> bool {
+    let always = [MapKind::Hash, MapKind::Array, MapKind::LruHash];
+    let other = |map: u32| verified.maps().get(map as usize).is_some_and(|def| !always.contains(&def.kind));
+    source.insns.iter().any(|insn| match insn {
+        Insn::Call { target: CallTarget::Helper(number) } => *number == SPIN_LOCK,
+        Insn::LoadImm64 { value: Imm64::Map(map), .. } => other(*map),
+        _ => false,
+    })
+}
+
+/// Whether a program with an arena stores parts of registers to its stack, or extends the sign of what it loads.
+fn stores_parts_beside_arenas(source: &ProgramSource, verified: &Verified) -> bool {
+    let arena = verified.maps().iter().any(|def| def.kind == MapKind::Arena);
+    let part = |insn: &Insn| match insn {
+        Insn::Load { signed, .. } => *signed,
+        Insn::Store { size, base: Reg::R10, src: Operand::Reg(_), .. } => *size != Size::B8,
+        _ => false,
+    };
+    arena && source.insns.iter().any(part)
+}
+
+/// Whether it passes functions to be called back, and may throw.
+fn throws_in_callbacks(source: &ProgramSource) -> bool {
+    let takes_function = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
+    source.insns.iter().any(takes_function)
+        && source.externs.iter().any(|symbol| &*symbol.name == "bpf_throw")
 }
 
 /// Whether functions other than the program itself load from the packet as classic filters do.

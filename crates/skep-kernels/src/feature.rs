@@ -45,6 +45,7 @@ features! {
     FUNCTION_ADDRESS: 5 . 13, Refused, "the address of a function (a callback)";
     KERNEL_FUNCTION: 5 . 13, Refused, "a call of a kernel function";
     KERNEL_FUNCTION_ADDRESS: 6 . 4, Refused, "the address of a kernel function";
+    CONTEXT_CONSTANT: 6 . 4, Refused, "a store of a constant to the context";
     LOAD_SIGNED: 6 . 6, Refused, "a sign-extending load (cpu v4)";
     MOVE_SIGNED: 6 . 6, RefusedIfReached, "a sign-extending move (cpu v4)";
     DIVIDE_SIGNED: 6 . 6, RefusedIfReached, "a signed division (cpu v4)";
@@ -82,6 +83,11 @@ pub(crate) fn of_insn(insn: &Insn) -> Option<&'static Feature> {
         Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => &ACQUIRE,
         _ => return None,
     })
+}
+
+/// The feature that storing a constant to the context needs.
+pub(crate) fn of_context_constant() -> &'static Feature {
+    &CONTEXT_CONSTANT
 }
 
 /// The feature that the address of a function of the kernel needs.

@@ -22,7 +22,7 @@ use skep_abi::{
     linux_helper,
 };
 use skep_btf::{Btf, Kind};
-use skep_isa::{CallTarget, Imm64, Insn};
+use skep_isa::{CallTarget, Imm64, Insn, Operand};
 use skep_verifier::{Code, Refusal, Verified};
 
 /// A program with everything that is known about it.
@@ -126,7 +126,7 @@ fn refused(program: &Program<'_>, refusal: &Refusal, version: Version, doubt: Op
     };
     // A doubt about a helper or a type makes a refusal no less certain; one about what the release understands does.
     let understood = doubt.as_ref().is_none_or(|doubt| !matches!(doubt.rule, Rule::Map | Rule::Instruction));
-    match understood && refusals::are_shared(program.source, refusal, version) {
+    match understood && refusals::are_shared(program, refusal, version) {
         true => Judgement::refused(obstacle),
         false => Judgement::not_certain(doubt.filter(|_| refusal.code == Code::Helper).unwrap_or(obstacle)),
     }
@@ -328,6 +328,9 @@ impl Needs<'_, '_> {
             }
             _ => {}
         }
+        if matches!(insn, Insn::Store { src: Operand::Imm(_), .. }) && self.is_of_context(slot, insn) {
+            self.feature(feature::of_context_constant(), slot, true, found);
+        }
         if let Some((field, since)) =
             self.context_field(slot, insn).filter(|(_, since)| self.version < *since)
         {
@@ -341,6 +344,14 @@ impl Needs<'_, '_> {
         if let Some(feature) = feature::of_insn(insn) {
             self.feature(feature, slot, reached == Some(true), found);
         }
+    }
+
+    /// Whether a reached access is to the context.
+    fn is_of_context(&self, slot: u32, insn: &Insn) -> bool {
+        let Outcome::Accepted(verified) = self.program.outcome else { return false };
+        let fact = verified.facts().get(slot as usize).filter(|fact| fact.reached);
+        let is_rewritten = verified.insns().get(slot as usize) != Some(insn);
+        fact.is_some_and(|fact| is_rewritten || fact.foreign.is_some())
     }
 
     /// The field of the context that a reached access is to, if it is newer than the first release of the tables.

@@ -51,6 +51,7 @@ mod feature;
 mod given;
 mod judge;
 mod judgement;
+mod loops;
 mod object;
 mod observed;
 mod refusals;

@@ -55,6 +55,11 @@ impl Object {
         Self { sections: HashMap::new(), ..self }
     }
 
+    /// The kind of the map of that index.
+    pub(crate) fn map_kind(&self, index: usize) -> Option<MapKind> {
+        self.maps.get(index).map(|map| map.kind)
+    }
+
     /// What the release lacks.
     pub(crate) fn needs(&self, given: &Given<'_>, version: Version, found: &mut Found) {
         self.maps.iter().for_each(|def| map(def, version, found));

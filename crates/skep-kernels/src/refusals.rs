@@ -5,24 +5,28 @@
 //! compared with Linux 6.12: what it says of older releases is doubted for whole subjects (callbacks, dynptrs,
 //! functions of the kernel), and what it says of later ones where they are known to allow more.
 
-use crate::{Version, doubts};
-use skep_abi::{AttachTo, Context, MISSING_FUNCTION, ProgramSource, UNRELOCATED, linux_helper};
+use crate::judge::Program;
+use crate::{Object, Version, doubts};
+use skep_abi::{AttachTo, Context, MISSING_FUNCTION, MapKind, ProgramSource, UNRELOCATED, linux_helper};
 use skep_isa::{AtomicOp, CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Refusal};
 
 /// Whether the release refuses what skep's verifier refuses so.
-pub(crate) fn are_shared(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
-    let case = Case { source, refusal, version, insn: source.insns.get(refusal.slot as usize) };
+pub(crate) fn are_shared(program: &Program<'_>, refusal: &Refusal, version: Version) -> bool {
+    let source = program.source;
+    let insn = source.insns.get(refusal.slot as usize);
+    let case = Case { source, object: program.object, refusal, version, insn };
     if matches!(case.helper(), Some(MISSING_FUNCTION | UNRELOCATED)) {
         return true;
     }
-    !case.is_of_changed_subject() && !case.may_be_forgotten() && case.holds()
+    !case.is_of_changed_subject() && !case.may_be_forgotten() && !case.is_difference() && case.holds()
 }
 
 /// Whether the release surely refuses what skep's verifier refuses so without its abilities, though it accepts with them:
 /// no release sees it, or its verifier walks a way that later ones know to be impossible.
 pub(crate) fn are_known(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
-    let case = Case { source, refusal, version, insn: source.insns.get(refusal.slot as usize) };
+    let insn = source.insns.get(refusal.slot as usize);
+    let case = Case { source, object: None, refusal, version, insn };
     if version > COMPARED {
         return false;
     }
@@ -49,6 +53,7 @@ pub(crate) fn are_known(source: &ProgramSource, refusal: &Refusal, version: Vers
 /// A refusal, and the release that is asked.
 struct Case<'a> {
     source: &'a ProgramSource,
+    object: Option<&'a Object>,
     refusal: &'a Refusal,
     version: Version,
     insn: Option<&'a Insn>,
@@ -77,7 +82,6 @@ impl Case<'_> {
 
     /// Whether it is about something whose rules changed with releases.
     fn is_of_changed_subject(&self) -> bool {
-        let takes_function = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
         let old = !self.since(6, 12)
             && (self.any(takes_function) || self.any(makes_dynptr) || self.any(calls_kernel));
         // Records of ring buffers were not followed, and packets were not known to move in functions.
@@ -91,6 +95,28 @@ impl Case<'_> {
         let is_of_bounds =
             matches!(self.refusal.code, Code::OutOfBounds | Code::PointerArithmetic | Code::Argument);
         is_of_bounds && (self.refusal.walked > SMALL || self.any(|insn| matches!(insn, Insn::MayGoto { .. })))
+    }
+
+    /// Whether it is among the differences from Linux's verifiers, or new in later releases or in 6.12.
+    fn is_difference(&self) -> bool {
+        let differs = DIFFERENCES.iter().any(|text| self.says(text));
+        let later = self.version > NEAREST && self.is_of_element();
+        let newer = self.version < NEAREST && NEWER.iter().any(|text| self.says(text));
+        let nothing =
+            matches!(self.insn, Some(Insn::Call { target: CallTarget::Local(_) })) && self.says("found 0");
+        // Owned objects are taken for borrowed ones, and cookies are checked where they are thrown.
+        let owned = self.says("list or tree owns") && self.says("found alloc_ptr_");
+        let cookie = self.says("the cookie of bpf_throw") && self.source.functions.len() > 1;
+        differs || later || newer || owned || cookie || nothing
+    }
+
+    /// Whether it is about an element that may not be there, of an array: elements at constant keys are there.
+    fn is_of_element(&self) -> bool {
+        let Some((_, rest)) = self.refusal.reason.split_once("map_value_or_null(map=") else { return false };
+        let digits = rest.split(|character: char| !character.is_ascii_digit()).next();
+        let index = digits.and_then(|digits| digits.parse().ok());
+        let kind = self.object.zip(index).and_then(|(object, index)| object.map_kind(index));
+        kind.is_none_or(|kind| matches!(kind, MapKind::Array | MapKind::PercpuArray))
     }
 
     fn holds(&self) -> bool {
@@ -121,7 +147,8 @@ impl Case<'_> {
             Code::Stack => !self.says("in a chain of calls") || !self.has_more_stack(),
             Code::Resource => self.is_wrong_resource(),
             Code::Return => self.since(6, 12) || kind != Some(LSM),
-            Code::Loop => !self.any(is_atomic),
+            // Linux takes progress in an inner call for progress of the loop around it.
+            Code::Loop => !self.any(is_atomic) && !self.iterates() && !self.any(takes_function),
             Code::Helper => self.is_wrong_helper(),
             Code::Types => OWN_TYPES.iter().any(|text| self.says(text)),
             _ => false,
@@ -210,6 +237,29 @@ const FASTCALLS: &[u32] = &[8];
 /// Helpers that work on dynptrs.
 pub(crate) const DYNPTRS: &[u32] = &[197, 198, 199, 200, 201, 202, 203, 209];
 
+/// What skep refuses and Linux takes, as the book's list of differences has it.
+const DIFFERENCES: &[&str] = &[
+    // Memory that a helper made for one call.
+    "found scalar(umin=1)",
+    // A global function that throws.
+    "which may end the program",
+    // Objects that programs allocate.
+    "expects the start of an object",
+    "expects an object like alloc_percpu",
+    "may be null: rcu_ptr_or_null_",
+];
+
+/// What only 6.12 and later refuse, or know.
+const NEWER: &[&str] = &[
+    "it never returns",
+    "the exception callback",
+    "which must be read with 8 bytes",
+    "rcu_ptr_",
+    "trusted_ptr_",
+    // Copies of numbers were confused where paths meet.
+    "that start somewhere in",
+];
+
 /// What is said about types that does not depend on which types were given.
 const OWN_TYPES: &[&str] =
     &["the section does not name it", "of the program's own BTF", "is declared to hold objects of"];
@@ -220,6 +270,10 @@ const ARGUMENTS_OF_KERNEL: &[&str] =
 
 /// What no helper and no function of the kernel allows, whatever the program's type.
 const HELPERS: &[&str] = &["may not change the socket map", "that are bound to a device"];
+
+fn takes_function(insn: &Insn) -> bool {
+    matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. })
+}
 
 fn makes_dynptr(insn: &Insn) -> bool {
     matches!(insn, Insn::Call { target: CallTarget::Helper(number) } if DYNPTRS.contains(number))

@@ -275,6 +275,14 @@ impl Transfer<'_> {
                 Found::Value(value) if self.forgets_parts(stack, first, size, &value) => {
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
+                // Only a whole number stays linked to its copy.
+                Found::Value(value)
+                    if !self.env.config.abilities.lenient
+                        && value.is_scalar()
+                        && stack.whole_cell(first, size).is_none() =>
+                {
+                    Ok(Value { id: 0, offset: 0, ..value })
+                }
                 Found::Value(value) => Ok(value),
                 Found::Remains
                     if !self.may_leak() || stack.opaque_in(first, first + size.bytes()).is_some() =>
@@ -323,7 +331,7 @@ impl Transfer<'_> {
         let abilities = self.env.config.abilities;
         let in_one_cell = || {
             let mut cells = stack.overlapping(first, first + size.bytes());
-            cells.any(|cell| u32::from(cell.start) <= first && first + size.bytes() <= cell.end())
+            cells.any(|cell| u32::from(cell.start) == first && first + size.bytes() <= cell.end())
         };
         let whole = || stack.whole_cell(first, size).is_some();
         let zeroed = || {

@@ -288,6 +288,10 @@ impl Transfer<'_> {
             return Ok(result);
         }
         if pointer.kind == Kind::Context {
+            let bounded = (-MAX_OFFSET..MAX_OFFSET).contains(&number.num.smin);
+            if !self.env.config.abilities.lenient && !bounded {
+                return Err(too_far(name, pointer, &number.num));
+            }
             if self.may_leak() {
                 return Ok(Value::UNKNOWN); // good for helpers that read any address, and for nothing else
             }
@@ -305,7 +309,10 @@ impl Transfer<'_> {
         }
         if pointer.is_packet() {
             result.id = self.new_id();
-            result.range = remaining(op, pointer.range, &number.num);
+            result.range = match self.env.config.abilities.lenient {
+                true => remaining(op, pointer.range, &number.num),
+                false => 0,
+            };
         }
         Ok(result)
     }

@@ -27,10 +27,22 @@ impl Transfer<'_> {
                 self.final_result(state, what)?;
             }
             Wanted::Range(range) => {
-                check_range(&self.final_result(state, what)?, range, what, Reg::R0)?;
+                let result = self.final_result(state, what)?;
+                check_range(&result, range, what, Reg::R0)?;
+                self.check_whole(&result, range, what)?;
             }
         }
         self.check_nothing_held(state, &format!("where the {what} ends"))
+    }
+
+    /// Checks all 64 bits of a result, without leniency. Where results may be negative, 32 bits count for all.
+    pub(crate) fn check_whole(&self, result: &Value, (min, max): (i32, i32), what: &str) -> Checked<()> {
+        let whole = i64::from(min) <= result.num.smin && result.num.smax <= i64::from(max);
+        if self.env.config.abilities.lenient || whole || min < 0 {
+            return Ok(());
+        }
+        let text = format!("all 64 bits count in the result of the {what}, found {result}");
+        Err(Violation::new(Code::Return, text))
     }
 
     /// What the program's result must be, however the program ends.

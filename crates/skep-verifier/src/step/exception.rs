@@ -43,6 +43,7 @@ impl Transfer<'_> {
             && let Some(range) = self.results_of_program().range()
         {
             check_range(cookie, range, "program, which is the cookie of bpf_throw,", Reg::R1)?;
+            self.check_whole(cookie, range, "program, which is the cookie of bpf_throw,")?;
         }
         self.record.throws(self.slot);
         Ok(())

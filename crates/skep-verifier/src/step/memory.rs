@@ -2,6 +2,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
+use crate::program::config::Unwritten;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
@@ -78,6 +79,17 @@ impl<'a> Transfer<'a> {
         if value.is_packet() && !proto.takes_packet() && !self.env.config.abilities.lenient {
             return Err(expected(proto, reg, "memory outside of packets", value));
         }
+        let abilities = self.env.config.abilities;
+        if !abilities.lenient
+            && matches!(value.kind, Kind::Stack { .. })
+            && value.is_fixed()
+            && value.offset >= 0
+        {
+            return Err(expected(proto, reg, "memory", value));
+        }
+        // Older verifiers take memory of variable size for memory that is read.
+        let fills = access == Access::Write && (least == most || abilities.unwritten_stack == Unwritten::Any);
+        let access = if access == Access::Write && !fills { Access::ReadWrite } else { access };
         if access != Access::Write {
             self.region(state, reg, value, 0, most, Intent::Read)?;
         }

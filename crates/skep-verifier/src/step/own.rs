@@ -224,7 +224,24 @@ impl Transfer<'_> {
             );
             return Err(Violation::new(Code::OutOfBounds, text));
         }
+        if !self.env.config.abilities.lenient && !self.is_in_one_member(ty, (low, high)) {
+            let text =
+                format!("expected an access to one member of struct {}, found bytes {low}..{high}", own.name);
+            return Err(Violation::new(Code::OutOfBounds, text));
+        }
         Ok(Region::Memory)
+    }
+
+    /// Whether one member of a structure of the program's own has these bytes, and a pointer has no others.
+    fn is_in_one_member(&self, ty: u32, (low, high): (i64, i64)) -> bool {
+        let Some(btf) = self.env.program.source.btf.as_deref() else { return true };
+        let Ok(mut members) = btf.members(ty) else { return true };
+        members.any(|member| {
+            let start = i64::from(member.bit_offset / 8);
+            let end = start + btf.size(member.ty).map_or(0, i64::from);
+            let pointer = btf.resolve(member.ty).is_ok_and(|ty| ty.kind == skep_btf::Kind::Ptr);
+            start <= low && high <= end && (!pointer || (start, end) == (low, high))
+        })
     }
 }
 

@@ -45,7 +45,10 @@ impl Transfer<'_> {
                 self.forks.stay(false);
             }
         }
-        *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));
+        *state.reg_mut(Reg::R0) = match self.env.config.abilities.lenient {
+            true => Value::scalar(Scalar::of_size(size)),
+            false => Value::UNKNOWN,
+        };
         Ok(())
     }
 }

@@ -116,7 +116,8 @@ impl Transfer<'_> {
         if cond == Cond::Set {
             return refused("a pointer's bits may not be tested");
         }
-        if let Some((pointer, cond)) = against_end(a, b, cond) {
+        let orders = self.env.config.abilities.lenient || !matches!(cond, Cond::Eq | Cond::Ne);
+        if let Some((pointer, cond)) = against_end(a, b, cond).filter(|_| orders) {
             return Ok(PointerTest {
                 ways: decided(pointer, cond),
                 taken: found_range(pointer, cond),

@@ -6,6 +6,7 @@
 //! [`equivalent`] changes each of them to another program that does the same, [`owners`] makes new ones of objects that
 //! programs allocate.
 
+mod build;
 mod equivalent;
 mod owners;
 
@@ -13,23 +14,13 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
 
-use skep_abi::{
-    Context, Entry as Given, MapDef, OWN_TYPE, Param, ParamTags, ProgramSource, Prototype, Section,
-    SpecialKind,
-};
-use skep_btf::{Btf, Kind};
-use skep_isa::{CallTarget, Imm64, Insn};
-use skep_verdicts::{Described, Entry, Program, Verdict, describe, entries};
+use skep_abi::ProgramSource;
+use skep_verdicts::{Entry, Verdict, entries};
 use skep_verifier::{Config, Unverified, verify};
 
-/// Flags of a load, as Linux numbers them.
+/// A flag of a load, as Linux numbers them.
 const STRICT_ALIGNMENT: u32 = 1;
-const SLEEPABLE: u32 = 16;
-
-/// Length in bytes of the buffer that `raw` programs receive.
-const BUFFER: u32 = 16;
 
 /// The recorded verdicts, or only the file that `SKEP_VERDICTS` names.
 fn files() -> Vec<PathBuf> {
@@ -46,15 +37,6 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The types of Linux that the programs name, made by `cargo xtask verdicts --types BTF --out verdicts/linux.btf`.
-fn linux_types() -> &'static Btf {
-    static TYPES: LazyLock<Btf> = LazyLock::new(|| {
-        let bytes: &[u8] = include_bytes!("../../verdicts/linux.btf");
-        Btf::parse(bytes).expect("the committed types are sound")
-    });
-    &TYPES
-}
-
 /// skep's verdict, and its log if it refuses.
 fn verdict(entry: &Entry, privileged: bool) -> Result<(Verdict, String), String> {
     verdict_on(entry, privileged, |source| source)
@@ -66,115 +48,21 @@ fn verdict_on(
     privileged: bool,
     change: impl FnOnce(ProgramSource) -> ProgramSource,
 ) -> Result<(Verdict, String), String> {
-    let program = Program::of(entry).map_err(|error| error.to_string())?;
-    let Some(section) = Section::parse(&entry.section) else {
+    let Some((source, maps, given)) = build::source(entry)? else {
         let text = format!("skep knows no type for {}", entry.section);
         return Ok((Verdict::Refuse("unsupported".to_owned()), text));
     };
-    let described = describe(entry, &program);
-    let own = match &described {
-        Some(described) => Some(Btf::parse(described.bytes.clone()).map_err(|error| error.to_string())?),
-        None => None,
-    };
-    let maps: Result<Vec<MapDef>, String> = (0..entry.maps.len())
-        .map(|index| definition(entry, index, described.as_ref(), own.as_ref()))
-        .collect();
-    let mut source = ProgramSource::new(entry.name.clone(), section.kind, linked(&program)?);
-    source.functions = program.functions;
-    for (slot, id) in described.iter().flat_map(|described| &described.functions) {
-        for function in source.functions.iter_mut().filter(|function| function.start == *slot) {
-            function.prototype = own.as_ref().and_then(|btf| prototype(btf, *id));
-        }
-    }
-    source.gpl_compatible =
-        ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str());
-    source.sleepable = section.sleepable || entry.flags & SLEEPABLE != 0;
-    source.target = section.target.map(str::to_owned);
-    source.btf = own.map(Arc::new);
-    let given = match section.kind.context {
-        Context::Buffer => Given::Buffer { len: BUFFER },
-        _ => Given::Context,
-    };
     let config = Config {
-        btf: Some(linux_types()),
+        btf: Some(build::linux_types()),
         strict_alignment: entry.flags & STRICT_ALIGNMENT != 0,
         privileged,
         ..Config::default()
     };
     let source = change(source);
-    Ok(match verify(Unverified { source, maps: maps?.into(), entry: given }, &config) {
+    Ok(match verify(Unverified { source, maps, entry: given }, &config) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),
     })
-}
-
-/// The instructions, with the BTF ids of Linux's functions and variables.
-fn linked(program: &Program) -> Result<Vec<Insn>, String> {
-    let number = |index: i32, kind| {
-        let name = usize::try_from(index).ok().and_then(|index| program.symbols.get(index));
-        let name = name.map_or("", String::as_str);
-        let id = linux_types().find(name, kind).and_then(|id| i32::try_from(id).ok());
-        id.ok_or_else(|| format!("verdicts/linux.btf has no {name}: cargo xtask verdicts --types"))
-    };
-    let mut insns = program.insns.clone();
-    for insn in &mut insns {
-        match insn {
-            Insn::Call { target: CallTarget::Kfunc { id, .. } } => *id = number(*id, Kind::Func)?,
-            Insn::LoadImm64 { value: Imm64::Variable { id, .. }, .. } => *id = number(*id, Kind::Var)?,
-            _ => {}
-        }
-    }
-    Ok(insns)
-}
-
-fn definition(
-    entry: &Entry,
-    index: usize,
-    described: Option<&Described>,
-    own: Option<&Btf>,
-) -> Result<MapDef, String> {
-    let map = &entry.maps[index];
-    let mut def = map.def.clone();
-    if let Some(name) = &map.inner {
-        let inner = entry.maps[..index].iter().position(|map| map.def.name == *name);
-        let inner = inner.ok_or_else(|| format!("no map before {} is called {name}", def.name))?;
-        def.inner = Some(Box::new(definition(entry, inner, described, own)?));
-    }
-    if let (Some(described), Some(own)) = (described, own) {
-        let (key, value) = described.maps[index];
-        if value != 0 {
-            (def.key_btf, def.value_btf) = (Some(key), Some(value));
-            def.fields = own.special_fields(value).map_err(|error| error.to_string())?;
-            // What is kept is the kernel's, or the program's own.
-            for (field, line) in def.fields.iter_mut().zip(&map.fields) {
-                if let (SpecialKind::Kptr { to } | SpecialKind::KptrPercpu { to }, Some(of)) =
-                    (&mut field.kind, &line.of)
-                {
-                    *to = linux_types().find(of, Kind::Struct).unwrap_or(*to | OWN_TYPE);
-                }
-            }
-        }
-    }
-    if let Some(data) = &map.data {
-        let bytes =
-            (0..data.len()).step_by(2).filter_map(|at| u8::from_str_radix(data.get(at..at + 2)?, 16).ok());
-        def.frozen = Some(bytes.collect());
-    }
-    Ok(def)
-}
-
-fn prototype(btf: &Btf, function: u32) -> Option<Prototype> {
-    let ty = btf.prototype(function).ok()?;
-    let mut params: Vec<Param> =
-        ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
-    for tag in btf.decl_tags(function) {
-        let param = tag.component.and_then(|index| params.get_mut(index as usize));
-        let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
-        if let (Some(param), Some((_, known))) = (param, known) {
-            param.tags = param.tags.union(*known);
-        }
-    }
-    Some(Prototype { function, result: ty.target(), params })
 }
 
 /// The error in skep's verdict, if there is one.

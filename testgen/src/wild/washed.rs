@@ -136,7 +136,7 @@ impl Probe<'_> {
             }
             9 => {
                 let size = self.source.pick(&[Size::B4, Size::B2, Size::B1]);
-                let within = self.source.below(8 / size.bytes() as u32) as i16 * size.bytes() as i16;
+                let within = self.source.below(8 / size.bytes()) as i16 * size.bytes() as i16;
                 if self.source.chance(50) {
                     self.code.store(size, Reg::R10, CELLS[cell] + within, Operand::Reg(src));
                     self.cells[cell] = false;

@@ -1,8 +1,8 @@
 //! A program gets the verdict of every program that does the same.
 //!
 //! Each program of the verdict files is changed in ways that change nothing: registers that calls preserve are renamed,
-//! instructions that do nothing are inserted, blocks are split by jumps over dead code, and conditional jumps are turned
-//! round. That needs no model of what the program does, so it reaches what no host can run yet: objects that
+//! instructions that do nothing are inserted, blocks are split by jumps over dead code, and conditional jumps are
+//! turned round. That needs no model of what the program does, so it reaches what no host can run yet: objects that
 //! programs allocate, lists, trees and arenas.
 
 use std::fmt::Write;

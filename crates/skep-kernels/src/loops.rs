@@ -1,5 +1,5 @@
-//! The jumps of a program: loops that releases walk for different numbers of iterations, loops that are entered in their
-//! middle, and instructions to which none leads.
+//! The jumps of a program: loops that releases walk for different numbers of iterations, loops that are entered in
+//! their middle, and instructions to which none leads.
 
 use crate::Version;
 use skep_abi::ProgramSource;
@@ -80,8 +80,8 @@ fn counts_to_register(insns: &[Insn], start: usize, end: usize) -> bool {
     !matches!(cond, Cond::Eq | Cond::Ne | Cond::Set) && insns[start..end].iter().any(counts)
 }
 
-/// Whether the condition of the loop from `start` to the jump at `end` is about a number that the loop keeps in the stack,
-/// and that does not start as a constant.
+/// Whether the condition of the loop from `start` to the jump at `end` is about a number that the loop keeps in the
+/// stack, and that does not start as a constant.
 fn counts_in_stack(insns: &[Insn], start: usize, end: usize) -> bool {
     let body = insns.get(start..=end).unwrap_or_default();
     let is_constant = |at: usize, src: &Operand| match src {

@@ -89,6 +89,11 @@ impl Object {
             let text = came("programs for packets in several pieces (.frags)", Some(FRAGS));
             found.certain(obstacle(Rule::ProgramType, text, Some(FRAGS)));
         }
+        let is_member = section.trim_start_matches('?').starts_with("struct_ops");
+        if !self.members.is_empty() && !is_member && version < MEMBERS_COMPARED {
+            let text = "libbpf also loads the programs of the structures of functions in the object";
+            found.doubt(obstacle(Rule::Missing, text.to_owned(), None));
+        }
         let named = Section::parse(section).and_then(|parsed| Some((parsed.kind.number?, parsed.target?)));
         let is_its_own = matches!(section.trim_start_matches('?'), "tc/ingress" | "tc/egress");
         if !is_its_own && named.is_some_and(|(kind, _)| WITHOUT_NAMES.contains(&kind)) {
@@ -107,6 +112,9 @@ const LARGE_VALUE: u32 = 4 << 20;
 const LARGE_VALUES: (Version, Version) = (Version::new(5, 10), Version::new(6, 1));
 /// Since then keys of hash tables may have more than 512 bytes.
 const LONG_KEYS: Version = Version::new(5, 11);
+
+/// Programs of structures of functions were compared since then.
+const MEMBERS_COMPARED: Version = Version::new(6, 12);
 
 /// Structures of functions are attached by links since then.
 const LINKS: Version = Version::new(6, 4);

@@ -22,8 +22,8 @@ pub(crate) fn are_shared(program: &Program<'_>, refusal: &Refusal, version: Vers
     !case.is_of_changed_subject() && !case.may_be_forgotten() && !case.is_difference() && case.holds()
 }
 
-/// Whether the release surely refuses what skep's verifier refuses so without its abilities, though it accepts with them:
-/// no release sees it, or its verifier walks a way that later ones know to be impossible.
+/// Whether the release surely refuses what skep's verifier refuses so without its abilities, though it accepts with
+/// them: no release sees it, or its verifier walks a way that later ones know to be impossible.
 pub(crate) fn are_known(source: &ProgramSource, refusal: &Refusal, version: Version) -> bool {
     let insn = source.insns.get(refusal.slot as usize);
     let case = Case { source, object: None, refusal, version, insn };
@@ -37,7 +37,8 @@ pub(crate) fn are_known(source: &ProgramSource, refusal: &Refusal, version: Vers
         // A constant is known to all.
         Code::PointerArithmetic => case.says("is too large to add") && !refusal.reason.starts_with("scalar("),
         Code::Argument => case.says("expects an address that is a multiple of"),
-        // Older verifiers walk both ways of comparisons that later ones decide. What the stack holds may be known to them.
+        // Older verifiers walk both ways of comparisons that later ones decide. What the stack holds may be known to
+        // them.
         Code::Uninitialised | Code::ReadOnly => {
             let loads = |insn: &Insn| matches!(insn, Insn::Load { .. });
             version < COMPARED_NUMBERS

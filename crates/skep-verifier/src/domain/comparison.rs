@@ -37,8 +37,8 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
     views(a, a_word, a_half, b, b_word, b_half)
 }
 
-/// The views of the compared width, narrowed by the comparison, or by its opposite with `negation`; `None` if what it is
-/// about rules it out.
+/// The views of the compared width, narrowed by the comparison, or by its opposite with `negation`; `None` if what it
+/// is about rules it out.
 ///
 /// [`assume`] may find it impossible besides, because what is left of different ranges contradicts itself.
 fn narrowed<const W: u32>(
@@ -55,7 +55,8 @@ fn narrowed<const W: u32>(
     possible.then_some((a, b))
 }
 
-/// Whether the ranges and bits that the comparison is about rule out that it holds, or with `negation` that it does not.
+/// Whether the ranges and bits that the comparison is about rule out that it holds, or with `negation` that it does
+/// not.
 pub(crate) fn rules_out(cond: Cond, negation: bool, width: Width, a: &Scalar, b: &Scalar) -> bool {
     match width {
         Width::W64 => narrowed(cond, negation, a.word(), b.word()).is_none(),

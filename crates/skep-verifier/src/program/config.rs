@@ -34,12 +34,13 @@ pub struct Abilities {
     ///
     /// Numbers without bounds are added to pointers if the sum does not matter, and numbers are subtracted from stack
     /// addresses; the stack is accessed at addresses that are not multiples of the size, and the context through moved
-    /// pointers; addresses of the stack, context and packet are not null. Bounds are known of quotients, remainders, negated and swapped numbers, and of shifts whose count is
-    /// masked. A number is narrowed by comparisons of its sum with a constant. Constants side by side in the stack
-    /// are read as one number. All helpers take memory in packets. The index of `bpf_loop` and legacy packet loads
-    /// are bounded. Equality with the packet's end says how far it reaches, and packet pointers keep their ranges when a
-    /// variable number is added. Only 32 bits of results count. A function may return an address in its caller's stack.
-    /// Any bytes of an allocated object may be accessed at once.
+    /// pointers; addresses of the stack, context and packet are not null. Bounds are known of quotients, remainders,
+    /// negated and swapped numbers, and of shifts whose count is masked. A number is narrowed by comparisons of its
+    /// sum with a constant. Constants side by side in the stack are read as one number. All helpers take memory in
+    /// packets. The index of `bpf_loop` and legacy packet loads are bounded. Equality with the packet's end says how
+    /// far it reaches, and packet pointers keep their ranges when a variable number is added. Only 32 bits of results
+    /// count. A function may return an address in its caller's stack. Any bytes of an allocated object may be
+    /// accessed at once.
     pub lenient: bool,
     /// Which stack bytes that were never written may be read.
     pub unwritten_stack: Unwritten,

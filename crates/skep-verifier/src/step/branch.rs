@@ -191,8 +191,8 @@ impl Transfer<'_> {
     }
 }
 
-/// Narrows the compared registers, and all values linked to them. False if the comparison is impossible. `sees`: whether
-/// numbers that contradict each other make it impossible; the later one counts otherwise.
+/// Narrows the compared registers, and all values linked to them. False if the comparison is impossible. `sees`:
+/// whether numbers that contradict each other make it impossible; the later one counts otherwise.
 #[allow(clippy::too_many_arguments)] // both operands, each with its register, value and number
 fn narrow(
     state: &mut State,

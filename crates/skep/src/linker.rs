@@ -7,8 +7,8 @@ use crate::contract;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::LoadTimes;
-use crate::module::{Module, UnusedMap, Variable};
-use crate::object::{Object, ProgramOptions};
+use crate::module::{Module, UnusedMap};
+use crate::object::{Object, ProgramOptions, Variable};
 use crate::program::Program;
 use crate::provides;
 use crate::runtime::Runtime;
@@ -126,9 +126,9 @@ impl<'a> Linker<'a> {
 
     /// Verifies, creates, compiles and installs.
     ///
-    /// A map is created if a loaded program reaches it, if it is put into a created map, or if this load gives a capacity
-    /// for it or a variable in it. Other maps are created if the whole object is loaded, but one of them of a kind, with
-    /// flags or of a size that skep does not provide, or without a capacity, does not fail the load:
+    /// A map is created if a loaded program reaches it, if it is put into a created map, or if this load gives a
+    /// capacity for it or a variable in it. Other maps are created if the whole object is loaded, but one of them of
+    /// a kind, with flags or of a size that skep does not provide, or without a capacity, does not fail the load:
     /// [`Module::unused_maps`](crate::Module::unused_maps).
     ///
     /// # Errors

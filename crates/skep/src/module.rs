@@ -2,6 +2,7 @@
 
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::error::Error;
+use crate::object::Variable;
 use crate::program::Program;
 use skep_maps::{Map, MapError};
 use std::sync::Arc;
@@ -27,21 +28,6 @@ pub struct UnusedMap {
     pub name: String,
     /// Why it could not be created. `None` if that was not tried.
     pub error: Option<MapError>,
-}
-
-/// A global variable of an object or a module.
-#[derive(Clone, Debug)]
-pub struct Variable {
-    /// Its name in the source.
-    pub name: String,
-    /// Index of the map that holds it, in [`Object::maps`](crate::Object::maps) or [`Module::maps`].
-    pub map: usize,
-    /// Its offset in the map's value, in bytes.
-    pub offset: usize,
-    /// Its size in bytes.
-    pub size: usize,
-    /// Whether programs can only read it.
-    pub read_only: bool,
 }
 
 impl Module {

@@ -3,7 +3,6 @@
 mod maps;
 
 use crate::error::Error;
-use crate::module::Variable;
 use maps::Maps;
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
@@ -53,6 +52,21 @@ pub struct VerifyOptions<'a> {
     pub abilities: Abilities,
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier.
     pub log: Option<&'a mut dyn FnMut(&str)>,
+}
+
+/// A global variable of an object or a module.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// Its name in the source.
+    pub name: String,
+    /// Index of the map that holds it, in [`Object::maps`](crate::Object::maps) or [`Module::maps`].
+    pub map: usize,
+    /// Its offset in the map's value, in bytes.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// Whether programs can only read it.
+    pub read_only: bool,
 }
 
 impl Object {

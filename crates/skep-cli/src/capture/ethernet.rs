@@ -1,7 +1,7 @@
 //! Frames of other link types as Ethernet frames, which is what programs of packet types see.
 //!
-//! Bare IP packets get a header without addresses. Captures of Linux on all devices ("cooked") have a header of their own,
-//! with the source address and the protocol; it is replaced. Layouts: <https://www.tcpdump.org/linktypes.html>.
+//! Bare IP packets get a header without addresses. Captures of Linux on all devices ("cooked") have a header of their
+//! own, with the source address and the protocol; it is replaced. Layouts: <https://www.tcpdump.org/linktypes.html>.
 
 use pcap_parser::Linktype;
 use std::borrow::Cow;

@@ -60,6 +60,17 @@ const LOOK: usize = 8;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 16;
 
+/// What a state that no explored one subsumes may be made of, where paths meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guess {
+    /// The exact state alone.
+    Exact,
+    /// A widened one, if it is of a later iteration.
+    Iteration,
+    /// A general one ([`crate::explore::generalize`]).
+    General,
+}
+
 /// The result of a visit where paths meet.
 pub(crate) enum Visit {
     /// The state of this node subsumes this one.
@@ -98,8 +109,6 @@ pub(crate) struct Explored {
     journal: Option<Vec<u32>>,
     /// By slot: numbers that are not widened there, since a speculation about them failed.
     exact: HashMap<u32, Box<Needs>>,
-    /// Whether states may be made general.
-    pub(crate) generalizes: bool,
 }
 
 struct Node {
@@ -199,7 +208,6 @@ impl Explored {
             kept: 0,
             journal: None,
             exact: HashMap::new(),
-            generalizes: true,
         }
     }
 
@@ -352,7 +360,7 @@ impl Explored {
         state: &mut State,
         slot: usize,
         parent: u32,
-        iterates: bool,
+        guess: Guess,
         liveness: &Liveness,
     ) -> Visit {
         let (work, made) = forget_dead(state, slot, liveness);
@@ -369,12 +377,12 @@ impl Explored {
         if let Some(visit) = self.find(state, slot, parent, point, &fingerprint) {
             return visit;
         }
-        let guess = match iterates {
-            true => self.widen(state, slot, point),
-            false if self.generalizes => self.generalize(state, slot, point, fingerprint.hash),
-            false => None,
+        let guessed = match guess {
+            Guess::Exact => None,
+            Guess::Iteration => self.widen(state, slot, point),
+            Guess::General => self.generalize(state, slot, point, fingerprint.hash),
         };
-        if let Some((widened, exact)) = guess {
+        if let Some((widened, exact)) = guessed {
             // The general state may be an explored one.
             let fingerprint = Fingerprint::of(state, made, slot);
             match self.find(state, slot, parent, point, &fingerprint) {
@@ -382,7 +390,8 @@ impl Explored {
                 Some(visit) => return visit,
                 None => {
                     let node = self.keep(state, slot, point, &fingerprint, parent);
-                    return Visit::Speculative { node, exact, widened, general: !iterates };
+                    let general = guess == Guess::General;
+                    return Visit::Speculative { node, exact, widened, general };
                 }
             }
         }
@@ -471,8 +480,8 @@ impl Explored {
         })
     }
 
-    /// Generalizes the state, whose fingerprint has that hash, if some explored states are like it. Returns the forgotten
-    /// numbers and the exact state.
+    /// Generalizes the state, whose fingerprint has that hash, if some explored states are like it. Returns the
+    /// forgotten numbers and the exact state.
     fn generalize(
         &mut self,
         state: &mut State,

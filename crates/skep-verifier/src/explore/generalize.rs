@@ -2,9 +2,9 @@
 //!
 //! Flags that decide something soon keep many paths apart: ten of them make a thousand states where paths meet, though
 //! all of these are safe for one reason. So where some explored states differ from a new one in numbers alone, the walk
-//! *speculates* that these numbers do not matter ([`crate::explore::speculation`]). One explored state is the model: the
-//! numbers that it needed and that are equal in both stay, all others become unknown. The general state then subsumes
-//! most of those that come later.
+//! *speculates* that these numbers do not matter ([`crate::explore::speculation`]). One explored state is the model:
+//! the numbers that it needed and that are equal in both stay, all others become unknown. The general state then
+//! subsumes most of those that come later.
 //!
 //! ```text
 //!   explored:  flags = 0, port in 0..9, needs: flags, port
@@ -12,10 +12,11 @@
 //!   new:       flags = 2, port = 7, retries = 3      ->  general: port in 0..9
 //! ```
 //!
-//! A general state takes ways that no run takes, and it is walked instead of the exact one. That is a bad bargain if one
-//! of these leads into a loop that counts with a number that became unknown. So if a path comes back to the slot below
-//! a general state, and numbers that were forgotten there are known again, they are the loop's, and the speculation has
-//! failed for them. And the walk may spend no more than so much below a general state before it gives up.
+//! A general state takes ways that no run takes, and it is walked instead of the exact one. That is a bad bargain if
+//! one of these leads into a loop that counts with a number that became unknown. So if a path comes back to the slot
+//! below a general state, and numbers that were forgotten there are known again, they are the loop's, and the
+//! speculation has failed for them. And the walk may spend no more than so much below a general state before it gives
+//! up.
 
 use crate::domain::needs::{FrameNeeds, Needs, touched};
 use crate::domain::scalar::Scalar;
@@ -25,8 +26,8 @@ use crate::domain::value::Value;
 use crate::explore::snapshot::{Snapshot, SnapshotArena, StackSnapshot, bits};
 
 impl SnapshotArena {
-    /// Generalizes the numbers of `state`, but for those of `but`, after the model of a settled snapshot that differs from
-    /// it in numbers alone. Puts those that changed into `changed`, and returns whether there are any.
+    /// Generalizes the numbers of `state`, but for those of `but`, after the model of a settled snapshot that differs
+    /// from it in numbers alone. Puts those that changed into `changed`, and returns whether there are any.
     pub(crate) fn generalize(
         &self,
         model: &Snapshot,

@@ -412,8 +412,8 @@ impl SnapshotArena {
         }
     }
 
-    /// Whether `snapshot` subsumes `state`, or equals it if `equal`. Both must be of the same slot and know nothing that
-    /// is dead there. Where the state is not subsumed, `ids.place` may say because of which place.
+    /// Whether `snapshot` subsumes `state`, or equals it if `equal`. Both must be of the same slot and know nothing
+    /// that is dead there. Where the state is not subsumed, `ids.place` may say because of which place.
     pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids, equal: bool) -> bool {
         self.subsumes_but(snapshot, state, ids, self.settled(snapshot), equal).is_some()
     }

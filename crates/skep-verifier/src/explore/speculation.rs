@@ -22,12 +22,15 @@
 
 use crate::domain::needs::Needs;
 use crate::domain::state::State;
+use crate::explore::explored::Guess;
 use crate::explore::paths::Turn;
 use crate::explore::trail::TrailMark;
 use crate::explore::walk::Walker;
 use crate::program::facts::Mark;
 use crate::program::violation::{Checked, Code, Violation};
 
+/// States of programs that walk less than this are exact: they need no others, and compilers learn more from them.
+const EXACT: u64 = 10_000;
 /// How much may be walked below a general state, besides a multiple of what was walked before.
 const BUDGET: u64 = 4000;
 
@@ -40,6 +43,15 @@ pub(crate) struct Speculations {
     doubt: Option<Doubt>,
     /// The one that failed by itself, and the numbers that are to blame.
     failed: Option<(usize, Needs)>,
+    /// General states cost too much in this program.
+    exact_only: bool,
+}
+
+impl Speculations {
+    /// What a state may be made of where no construct iterates, after so many walked instructions.
+    pub(crate) fn beyond_iterations(&self, walked: u64) -> Guess {
+        if walked >= EXACT && !self.exact_only { Guess::General } else { Guess::Exact }
+    }
 }
 
 /// A speculation that is not confirmed yet.
@@ -188,7 +200,7 @@ impl Walker<'_> {
 
     /// At a limit no general state is worth what it costs: the outermost one.
     fn first_general(&mut self) -> Option<(usize, Needs)> {
-        self.explored.generalizes = false;
+        self.speculations.exact_only = true;
         let open = &self.speculations.open;
         let at = open.iter().position(|guess| guess.budget.is_some())?;
         Some((at, *open[at].numbers))

@@ -14,7 +14,7 @@
 use crate::domain::recorded::Recorded;
 use crate::domain::state::State;
 use crate::explore::chains::check_chains;
-use crate::explore::explored::{Explored, NONE, Visit};
+use crate::explore::explored::{Explored, Guess, NONE, Visit};
 use crate::explore::observer::Observer;
 use crate::explore::paths::{BOUND_LOOP, MAX_WORK, Path, Turn, Usage};
 use crate::explore::speculation::Speculations;
@@ -140,7 +140,11 @@ impl<'a> Walker<'a> {
                 }
                 let liveness = self.transfer.env.liveness;
                 self.check_at = 0;
-                match self.explored.visit(state, slot, self.node, arrival.iterates, liveness) {
+                let guess = match arrival.iterates {
+                    true => Guess::Iteration,
+                    false => self.speculations.beyond_iterations(self.usage.walked),
+                };
+                match self.explored.visit(state, slot, self.node, guess, liveness) {
                     Visit::Subsumed(node) => {
                         self.trail.end_at(node, &self.explored);
                         if let Some(observer) = &mut self.observer {

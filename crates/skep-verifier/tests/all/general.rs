@@ -30,7 +30,7 @@ fn flags_that_decide_which_way_is_taken_make_few_states() {
         text += &test_of(flag, "r1 = *(u8 *)(r8 + 1)\n*(u8 *)(r8 + 2) = r1");
     }
     let walked = accepted("tc", &(text + "r0 = 0\nexit")).stats().walked;
-    assert!(walked < 10_000, "{walked}");
+    assert!(walked < 30_000, "{walked}");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_same_flags_in_the_stack_make_few_states() {
         let _ = write!(text, "r1 = *(u8 *)(r10 - {flag})\nif r1 != 1 goto +1\n*(u8 *)(r8 + 2) = r1\n");
     }
     let walked = accepted("tc", &(text + "r0 = 0\nexit")).stats().walked;
-    assert!(walked < 10_000, "{walked}");
+    assert!(walked < 30_000, "{walked}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_number_on_which_safety_depends_stays_exact() {
             let mut numbers = [16, 0, 32, 48, 60];
             numbers[at] = 63;
             let walked = accepted("tc", &one_of(numbers, place)).stats().walked;
-            assert!(walked < 20_000, "{walked}");
+            assert!(walked < 40_000, "{walked}");
             numbers[at] = 64;
             refused("tc", &one_of(numbers, place), Code::OutOfBounds, "");
         }
@@ -136,7 +136,7 @@ fn a_counter_of_a_plain_loop_stays_exact() {
         )
     };
     let walked = accepted("tc", &text(16)).stats().walked;
-    assert!(walked < 4000, "{walked}");
+    assert!(walked < 20_000, "{walked}");
     refused("tc", &text(17), Code::OutOfBounds, "");
 }
 

@@ -187,8 +187,21 @@ fn walk(
         log.functions();
         walker.observer = Some(log);
     }
-    let outcome = walker.walk();
+    let mut outcome = walker.walk();
     stats.walked = walker.usage.walked;
+    let mut exactly = false;
+    if outcome.is_err() && walker.speculations.made_general {
+        // A general state takes ways that no run takes. Only if exact ones are too many, what it found is the reason.
+        let mut again = Walker::new(Env::new(program, config, &cfg, &liveness));
+        again.speculations.exact_only = true;
+        again.observer = walker.observer.take();
+        let exact = again.walk();
+        stats.walked += again.usage.walked;
+        exactly = !matches!(&exact, Err(violation) if violation.code == Code::Limit);
+        if exactly {
+            (walker, outcome) = (again, exact);
+        }
+    }
     stats.peak_states = walker.usage.peak_states;
     stats.peak_bytes = walker.usage.peak_bytes as u64;
     // The time that the search for a cause takes is not the verification's.
@@ -206,7 +219,7 @@ fn walk(
         Code::Loop | Code::Limit => cause::turns(program, &names, &history),
         _ => {
             let mut recorder = Recorder::new(&program.source.insns, &history, &violation.reason);
-            record(program, config, &cfg, &liveness, &mut recorder);
+            record(program, config, &cfg, &liveness, exactly, &mut recorder);
             cause::path(program, &names, &violation, slot, &recorder)
         }
     };
@@ -226,11 +239,13 @@ fn record(
     config: &Config<'_>,
     cfg: &Cfg,
     liveness: &Liveness,
+    exactly: bool,
     recorder: &mut Recorder<'_>,
 ) {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, max_recorded: 0, ..*config };
     let mut walker = Walker::new(Env::new(program, config, cfg, liveness));
+    walker.speculations.exact_only = exactly;
     walker.observer = Some(recorder);
     // It ends as it did before.
     let _ = walker.walk();

@@ -43,8 +43,10 @@ pub(crate) struct Speculations {
     doubt: Option<Doubt>,
     /// The one that failed by itself, and the numbers that are to blame.
     failed: Option<(usize, Needs)>,
-    /// General states cost too much in this program.
-    exact_only: bool,
+    /// States may not be made general: that cost too much, or a refusal is to be confirmed.
+    pub(crate) exact_only: bool,
+    /// Whether a state was made general.
+    pub(crate) made_general: bool,
 }
 
 impl Speculations {
@@ -86,6 +88,7 @@ pub(crate) struct Doubt {
 impl Walker<'_> {
     /// Records that the path goes on with a widened state in place of `exact`, which is below `node`.
     pub(crate) fn speculate(&mut self, exact: State, node: u32, numbers: Box<Needs>, general: bool) {
+        self.speculations.made_general |= general;
         let bytes = exact.bytes() + size_of::<Speculation>() + size_of::<Needs>();
         self.explored.pending_bytes += bytes;
         self.transfer.forks.charge(&exact);

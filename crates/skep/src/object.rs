@@ -59,7 +59,8 @@ pub struct VerifyOptions<'a> {
 pub struct Variable {
     /// Its name in the source.
     pub name: String,
-    /// Index of the map that holds it, in [`Object::maps`](crate::Object::maps) or [`Module::maps`].
+    /// Index of the map that holds it, in [`Object::maps`] or
+    /// [`Module::maps`](crate::Module::maps).
     pub map: usize,
     /// Its offset in the map's value, in bytes.
     pub offset: usize,

@@ -9,8 +9,8 @@ pub struct Config<'a> {
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
     /// The types of the host's functions and structures. Without them, programs that refer to any are refused.
     pub btf: Option<&'a Btf>,
-    /// The most instructions that may be walked, over all paths. A refusal of a large program may be confirmed by a second
-    /// walk of as many.
+    /// The most instructions that may be walked, over all paths. A refusal of a large program may be confirmed by a
+    /// second walk of as many.
     pub max_walked: u64,
     /// The most bytes that explored states may take.
     pub max_state_bytes: usize,

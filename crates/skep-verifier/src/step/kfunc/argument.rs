@@ -4,7 +4,7 @@ use super::Known;
 use crate::domain::resources::Referent;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value};
+use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value, is_lent};
 use crate::program::prototype::{Param, Prototype, What};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -168,7 +168,9 @@ impl Transfer<'_> {
                 } else {
                     &[Trust::Trusted, Trust::ReadSection, Trust::Walked]
                 };
-                if !enough.contains(&trust) {
+                // What the program holds a reference to is alive, however it was found.
+                let held = value.reference != 0 && !is_lent(value.reference);
+                if !held && !enough.contains(&trust) {
                     return Err(self.not_trusted(prototype, reg, value));
                 }
             }

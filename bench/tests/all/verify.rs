@@ -31,9 +31,10 @@ fn verification_is_measured_for_every_program_and_in_sum() {
     );
     assert_eq!(named("switch_counter")["insns"], 81);
     for name in ["diamonds_apart", "diamonds_deep"] {
-        assert!(named(name)["walked"].as_u64().unwrap() > 900_000, "{name}");
-        assert!(named(name)["peak_bytes"].as_u64().unwrap() > 1 << 20, "{name}");
+        assert!((10_000..20_000).contains(&named(name)["walked"].as_u64().unwrap()), "{name}");
     }
+    assert!(named("long_loop")["walked"].as_u64().unwrap() > 900_000);
+    assert!(named("long_loop")["peak_bytes"].as_u64().unwrap() > 1 << 20);
 
     let sums = report["sums"].as_array().unwrap();
     let names: Vec<_> = sums.iter().map(|sum| sum["of"].as_str().unwrap()).collect();

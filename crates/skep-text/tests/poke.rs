@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -183,12 +184,15 @@ fn callers_never_see_a_target_older_than_the_last_batch() {
         // How many batches are finished; target number `finished % 3` is in force.
         let finished = AtomicU64::new(0);
         let running = AtomicBool::new(true);
+        let ready = Barrier::new(3);
         let calls: u64 = thread::scope(|scope| {
             let callers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
                         let mut calls = 0;
-                        while running.load(Ordering::Relaxed) {
+                        ready.wait();
+                        // Once at least, even if this thread runs late.
+                        loop {
                             for _ in 0..100 {
                                 // Acquire pairs with the Release below: that batch was finished before this call.
                                 let before = finished.load(Ordering::Acquire);
@@ -201,11 +205,14 @@ fn callers_never_see_a_target_older_than_the_last_batch() {
                                 assert!(legal, "stale: {seen} between {before} and {after}");
                                 calls += 1;
                             }
+                            if !running.load(Ordering::Relaxed) {
+                                break calls;
+                            }
                         }
-                        calls
                     })
                 })
                 .collect();
+            ready.wait();
             for batch in 1..=BATCHES {
                 poke(&arena, &text, Branch::To(targets[(batch % 3) as usize].address()));
                 // Release pairs with the Acquire above.

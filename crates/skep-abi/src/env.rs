@@ -19,7 +19,7 @@
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
-///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32
+///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32 | 72  run u64
 /// ```
 /// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
 /// register that holds the address: one count for all frames, which no frame can reset.
@@ -54,6 +54,8 @@ pub struct RunEnv {
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
     /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
     pub thrown: u32,
+    /// Address of what the helpers' owner keeps for this run, or 0.
+    pub run: u64,
 }
 
 impl RunEnv {
@@ -81,6 +83,7 @@ impl Default for RunEnv {
             sections: 0,
             printed: 0,
             thrown: 0,
+            run: 0,
         }
     }
 }

@@ -37,7 +37,9 @@ mod map;
 pub(crate) mod own;
 mod packet;
 mod print;
+mod redirect;
 mod ring;
+mod route;
 mod sections;
 mod skb;
 mod system;
@@ -59,6 +61,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (10, helper!(checksum::l3_csum_replace, 5)),
     (11, helper!(checksum::l4_csum_replace, 5)),
     (12, helper!(callback::tail_call, 0)),
+    (13, helper!(redirect::clone_redirect, 3)),
+    (23, helper!(redirect::redirect, 2)),
     (26, helper!(packet::skb_load_bytes, 4)),
     (28, helper!(checksum::csum_diff, 5)),
     (34, helper!(skb::get_hash_recalc, 1)),
@@ -73,6 +77,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (54, helper!(xdp::adjust_meta, 2)),
     (65, helper!(xdp::adjust_tail, 2)),
     (68, helper!(skb::load_bytes_relative, 5)),
+    (69, helper!(route::fib_lookup, 4)),
     (87, helper!(map::push_elem, 3)),
     (88, helper!(map::pop_elem, 2)),
     (89, helper!(map::peek_elem, 2)),
@@ -87,7 +92,10 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (132, helper!(ring::submit, 2)),
     (133, helper!(ring::discard, 2)),
     (134, helper!(ring::query, 2)),
+    (152, helper!(redirect::redirect_neigh, 4)),
+    (155, helper!(redirect::redirect_peer, 2)),
     (160, helper!(system::ktime_get_coarse_ns, 0)),
+    (163, helper!(route::check_mtu, 5)),
     (164, helper!(callback::for_each_map_elem, 4)),
     (165, helper!(text::snprintf, 5)),
     (177, helper!(print::trace_vprintk, 4)),
@@ -104,6 +112,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (201, helper!(dynptr::read, 5)),
     (202, helper!(dynptr::write, 5)),
     (203, helper!(dynptr::data, 3)),
+    (208, helper!(system::ktime_get_tai_ns, 0)),
 ];
 
 /// The number of `bpf_tail_call`.

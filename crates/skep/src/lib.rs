@@ -82,6 +82,8 @@ struct Readme;
 mod sequences;
 mod shared;
 mod steps;
+mod surroundings;
+pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
 pub use error::Error;
@@ -90,7 +92,7 @@ pub use image::LoadTimes;
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
-pub use packet::{Packet, PacketInfo};
+pub use packet::{Copied, Outcome, Packet, PacketInfo, Redirect};
 pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
@@ -103,3 +105,4 @@ pub use skep_maps::{
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
+pub use world::World;

@@ -5,6 +5,10 @@
 //!           0                start            end              capacity
 //! ```
 
+mod effects;
+
+pub(crate) use effects::Effects;
+pub use effects::{Copied, Outcome, Redirect};
 use skep_abi::{SkbContext, XdpContext};
 
 /// Headroom in bytes, as Linux gives XDP programs.
@@ -18,6 +22,8 @@ pub struct Packet {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// What the last run did besides its result.
+    pub(crate) effects: Effects,
     /// The metadata; programs may change part of it.
     pub info: PacketInfo,
 }
@@ -52,7 +58,13 @@ pub struct PacketInfo {
 impl Packet {
     /// A packet of these bytes, with 256 bytes of headroom and 320 of tailroom.
     pub fn new(bytes: &[u8]) -> Self {
-        let mut packet = Self { buffer: Vec::new(), start: 0, end: 0, info: PacketInfo::default() };
+        let mut packet = Self {
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            effects: Effects::default(),
+            info: PacketInfo::default(),
+        };
         packet.set(bytes);
         packet
     }
@@ -133,6 +145,14 @@ impl Packet {
 
     /// Adopts the fields that the program may have set, and the packet's ends.
     pub(crate) fn take_skb(&mut self, context: &SkbContext) {
+        self.take_info(context);
+        let base = self.buffer.as_ptr() as u64;
+        self.start = (context.data - base) as usize;
+        self.end = (context.data_end - base) as usize;
+    }
+
+    /// Adopts the fields that the program may have set.
+    pub(crate) fn take_info(&mut self, context: &SkbContext) {
         self.info.tstamp = context.tstamp;
         self.info.mark = context.mark;
         self.info.priority = context.priority;
@@ -141,9 +161,6 @@ impl Packet {
         self.info.tc_classid = context.tc_classid;
         self.info.hash = context.hash;
         self.info.cb = context.cb;
-        let base = self.buffer.as_ptr() as u64;
-        self.start = (context.data - base) as usize;
-        self.end = (context.data_end - base) as usize;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, takes_part};
-use crate::packet::Packet;
+use crate::packet::{Outcome, Packet};
 use crate::shared::Shared;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -133,17 +133,21 @@ impl Program {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
                 let address = &raw mut context as u64;
+                packet.effects.begin();
+                let effects = &raw mut packet.effects as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.call(engine, address, 0, address)? };
+                let result = unsafe { self.call(engine, address, 0, address, effects)? };
                 packet.take_xdp(&context);
                 Ok(result)
             }
             Input::Skb => {
                 let mut context: SkbContext = packet.skb();
                 let address = &raw mut context as u64;
+                packet.effects.begin();
+                let effects = &raw mut packet.effects as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.call(engine, address, 0, address)? };
+                let result = unsafe { self.call(engine, address, 0, address, effects)? };
                 packet.take_skb(&context);
                 Ok(result)
             }
@@ -151,6 +155,52 @@ impl Program {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
             }
         }
+    }
+
+    /// Runs it on a packet and tells what it did: the result, where the packet goes, copies.
+    ///
+    /// ```
+    /// use skep::{Object, Packet, Redirect, Runtime};
+    ///
+    /// let insns = skep::isa::assemble(
+    ///     "r1 = 3              // the device
+    ///      r2 = 0
+    ///      call redirect#23
+    ///      exit",
+    /// )
+    /// .expect("the text is right");
+    /// let runtime = Runtime::new()?;
+    /// let xdp = skep::abi::ProgramType::from_name("xdp").expect("a type");
+    /// let module = runtime.load(&Object::from_insns("to_three", xdp, insns))?;
+    /// let outcome = module.programs()[0].outcome(&mut Packet::new(&[0; 64]))?;
+    /// assert_eq!(outcome.verdict, Some("redirect"));
+    /// assert_eq!(outcome.redirect, Some(Redirect::Device { index: 3, ingress: false }));
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run`].
+    pub fn outcome(&self, packet: &mut Packet) -> Result<Outcome, Error> {
+        self.outcome_with(Engine::Jit, packet)
+    }
+
+    /// [`Program::outcome`] on the given engine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_with`].
+    pub fn outcome_with(&self, engine: Engine, packet: &mut Packet) -> Result<Outcome, Error> {
+        let before = packet.bytes().to_vec();
+        let result = self.run_with(engine, packet)?;
+        let verdict = self.program_type().verdict(result);
+        Ok(Outcome {
+            result,
+            verdict,
+            redirect: packet.effects.redirect.filter(|_| verdict == Some("redirect")),
+            clones: std::mem::take(&mut packet.effects.clones),
+            changed: before != packet.bytes(),
+        })
     }
 
     /// Runs a program of type `raw` on a buffer, which it may change. Returns its result.
@@ -187,7 +237,7 @@ impl Program {
             Input::Buffer(Buffer { len, .. }) => {
                 // SAFETY: the buffer has the length that the program was verified for, begins where the program's
                 // atomic operations are aligned, and is borrowed for the whole run.
-                unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0) }
+                unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0) }
             }
             Input::Xdp | Input::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
         }
@@ -250,9 +300,17 @@ impl Program {
     /// # Safety
     ///
     /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context`
-    /// is the address of the native context, or 0 without one.
+    /// is the address of the native context, or 0 without one; `effects` is the address of the packet's
+    /// [`Effects`](crate::packet::Effects), or 0 without a packet.
     #[inline]
-    unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
+    unsafe fn call(
+        &self,
+        engine: Engine,
+        r1: u64,
+        r2: u64,
+        context: u64,
+        effects: u64,
+    ) -> Result<u64, Error> {
         let image: &Image = &self.image;
         let interpreter = match engine {
             Engine::Jit => None,
@@ -265,6 +323,7 @@ impl Program {
             context,
             host: &raw const *self.shared as u64,
             program: &raw const *image as u64,
+            run: effects,
             ..RunEnv::default()
         };
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.

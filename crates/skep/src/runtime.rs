@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::shared::{Helper, Log, Shared};
+use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
@@ -33,6 +34,7 @@ pub struct RuntimeBuilder {
     linux_numbers: bool,
     taken: Option<Error>,
     log: Box<Log>,
+    surroundings: Arc<Surroundings>,
 }
 
 impl Runtime {
@@ -205,6 +207,11 @@ impl RuntimeBuilder {
         self
     }
 
+    /// See [`RuntimeBuilder::world`].
+    pub(crate) fn set_surroundings(&mut self, surroundings: &Arc<Surroundings>) {
+        self.surroundings = Arc::clone(surroundings);
+    }
+
     fn add(&mut self, proto: HelperProto, call: HelperFn) {
         let id = proto.id;
         if let Some(taken) = self.helpers.get(&id) {
@@ -292,6 +299,7 @@ impl RuntimeBuilder {
                 dispatch,
                 loads: OnceLock::new(),
                 log: self.log,
+                surroundings: self.surroundings,
             }),
         })
     }
@@ -317,6 +325,7 @@ impl Default for RuntimeBuilder {
             linux_numbers: true,
             taken: None,
             log: Box::new(to_standard_error),
+            surroundings: Arc::default(),
         }
     }
 }

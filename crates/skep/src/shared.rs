@@ -3,6 +3,7 @@
 use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::image::Image;
+use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto, RunEnv};
 use skep_interp::Interpreter;
 use skep_maps::{Map, Policy};
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     /// Probe loads for the interpreter; made for the first program that has one.
     pub(crate) loads: OnceLock<Arc<Loads>>,
     pub(crate) log: Box<Log>,
+    /// What programs see of a machine.
+    pub(crate) surroundings: Arc<Surroundings>,
 }
 
 pub(crate) struct Helper {
@@ -54,6 +57,12 @@ impl Shared {
     pub(crate) unsafe fn of_run<'a>(env: *mut RunEnv) -> &'a Self {
         // SAFETY: the caller's promise; the runtime outlives the run.
         unsafe { &*((*env).host as *const Self) }
+    }
+
+    /// The time in nanoseconds, for all helpers.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.surroundings.clock.now()
     }
 
     pub(crate) fn log(&self, program: &str, message: &str) {

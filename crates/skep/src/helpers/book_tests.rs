@@ -74,16 +74,6 @@ fn the_book_lists_the_kinds_of_maps_that_run() {
     assert_eq!(said, real);
 }
 
-#[test]
-fn the_readme_counts_helpers_and_kinds_of_maps() {
-    const WORDS: [(usize, &str); 5] =
-        [(13, "thirteen"), (14, "fourteen"), (15, "fifteen"), (16, "sixteen"), (17, "seventeen")];
-    let kinds = provided_kinds().len();
-    let (_, word) = WORDS.into_iter().find(|(number, _)| *number == kinds).expect("a word for this number");
-    assert!(README.contains(&format!("{word} kinds")), "there are {kinds} kinds");
-    assert!(README.contains(&format!("| helpers | {} of Linux's", PROVIDED.len())));
-}
-
 /// How a page would name a missing kind of map.
 const CALLED: [(&str, MapKind); 8] = [
     ("ring buffer", MapKind::Ringbuf),

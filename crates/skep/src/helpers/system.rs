@@ -1,29 +1,39 @@
-//! Time, CPU number and random numbers.
+//! Time, CPU number and random numbers: those of the runtime's world.
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::shared::Shared;
 use skep_abi::RunEnv;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
 #[inline]
-pub(super) unsafe fn ktime_get_ns(_: *mut RunEnv) -> u64 {
-    nanoseconds(ClockId::Monotonic)
+pub(super) unsafe fn ktime_get_ns(env: *mut RunEnv) -> u64 {
+    // SAFETY: `env` is the environment of the run in progress.
+    unsafe { Shared::of_run(env) }.now()
 }
 
 #[inline]
-pub(super) unsafe fn ktime_get_boot_ns(_: *mut RunEnv) -> u64 {
-    nanoseconds(ClockId::Boottime)
+pub(super) unsafe fn ktime_get_boot_ns(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Shared::of_run(env) }.surroundings.clock.since_boot()
 }
 
 #[inline]
-pub(super) unsafe fn ktime_get_coarse_ns(_: *mut RunEnv) -> u64 {
-    nanoseconds(ClockId::MonotonicCoarse)
+pub(super) unsafe fn ktime_get_tai_ns(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Shared::of_run(env) }.surroundings.clock.atomic_time()
+}
+
+#[inline]
+pub(super) unsafe fn ktime_get_coarse_ns(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Shared::of_run(env) }.surroundings.clock.coarse()
 }
 
 /// Time in units of 4 ms, like that of kernels with the most common configuration (`CONFIG_HZ=250`).
 #[inline]
-pub(super) unsafe fn jiffies64(_: *mut RunEnv) -> u64 {
-    nanoseconds(ClockId::MonotonicCoarse) / 4_000_000
+pub(super) unsafe fn jiffies64(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Shared::of_run(env) }.surroundings.clock.coarse() / 4_000_000
 }
 
 /// Programs see a single node.
@@ -39,7 +49,11 @@ pub(super) unsafe fn get_smp_processor_id(env: *mut RunEnv) -> u64 {
 }
 
 #[inline]
-pub(super) unsafe fn get_prandom_u32(_: *mut RunEnv) -> u64 {
+pub(super) unsafe fn get_prandom_u32(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    if let Some(number) = unsafe { Shared::of_run(env) }.surroundings.random.next() {
+        return number.into();
+    }
     thread_local! {
         // The system seeds `RandomState`, anew for each thread.
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u8));
@@ -57,11 +71,6 @@ fn split_mix(state: &Cell<u64>) -> u32 {
     ((mixed ^ (mixed >> 31)) >> 32) as u32
 }
 
-fn nanoseconds(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,12 +81,5 @@ mod tests {
         let numbers: Vec<u32> = (0..64).map(|_| split_mix(&state)).collect();
         assert_eq!(numbers.iter().fold(0, |all, n| all | n), u32::MAX);
         assert_eq!(numbers.iter().fold(u32::MAX, |all, n| all & n), 0);
-    }
-
-    #[test]
-    fn time_moves_on() {
-        let before = nanoseconds(ClockId::Monotonic);
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        assert!(nanoseconds(ClockId::Monotonic) > before);
     }
 }

@@ -14,5 +14,6 @@ mod objects_of_the_host;
 mod printing;
 mod queues;
 mod ring;
+mod routes;
 mod sleepable;
 mod verdicts;

@@ -1,0 +1,63 @@
+//! Why a machine refuses a change.
+
+use std::net::IpAddr;
+
+/// An error of [`crate::Machine`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device's name is taken.
+    #[error("there is already a device named {name} (index {index}): choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The device that has it.
+        index: u32,
+    },
+    /// A device's index is taken.
+    #[error("there is already a device with index {index}: {name}")]
+    IndexTaken {
+        /// The index.
+        index: u32,
+        /// The name of the device that has it.
+        name: String,
+    },
+    /// A device's name is not one that Linux allows.
+    #[error(
+        "`{name}` is not a device name: 1 to 15 bytes without `/`, `:` and white space, and not `.` or `..`"
+    )]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// There is no such device.
+    #[error("there is no device with index {index}; devices: {known}")]
+    NoDevice {
+        /// The index.
+        index: u32,
+        /// Those that exist.
+        known: String,
+    },
+    /// There is no device of that name.
+    #[error("there is no device {name}; devices: {known}")]
+    NoDeviceNamed {
+        /// The name.
+        name: String,
+        /// Those that exist.
+        known: String,
+    },
+    /// A next hop is of another family than the route.
+    #[error("the next hop {via} is of another family than the route to {to}")]
+    OtherFamily {
+        /// The next hop.
+        via: IpAddr,
+        /// The route's destination.
+        to: ipnet::IpNet,
+    },
+    /// A socket's number is taken.
+    #[error("there is already a socket with cookie {cookie}: cookies are unique")]
+    CookieTaken {
+        /// The cookie.
+        cookie: u64,
+    },
+}

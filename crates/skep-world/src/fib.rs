@@ -1,0 +1,182 @@
+//! Where a packet goes: the forwarding information base.
+//!
+//! ```text
+//!   device that it came in on --> its namespace's tables: the longest prefix, then the lowest metric
+//!     --> kind of route --> MTU --> next hop --> the neighbour's Ethernet address
+//! ```
+//!
+//! The answers are those that `bpf-helpers(7)` and `linux/bpf.h` document for `bpf_fib_lookup`.
+
+use crate::mac::MacAddr;
+use crate::machine::Machine;
+use crate::route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A question: where does this packet go?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FibQuery {
+    /// The device that the packet came in on; with [`FibFlags::output`] the one that it leaves by.
+    pub device: u32,
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its destination.
+    pub destination: IpAddr,
+    /// Its length in bytes without the Ethernet header; 0 if it should not be compared with the MTU.
+    pub length: u32,
+    /// The table, if [`FibFlags::direct`] is set: `None` is the main table.
+    pub table: Option<u32>,
+}
+
+/// How to look up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FibFlags {
+    /// In one table alone (`BPF_FIB_LOOKUP_DIRECT`).
+    pub direct: bool,
+    /// From the view of packets that leave (`BPF_FIB_LOOKUP_OUTPUT`).
+    pub output: bool,
+    /// Without the neighbour (`BPF_FIB_LOOKUP_SKIP_NEIGH`).
+    pub skip_neighbour: bool,
+    /// With the source address that this machine would use (`BPF_FIB_LOOKUP_SRC`).
+    pub source: bool,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FibResult {
+    /// It is forwarded.
+    Forward(FibHop),
+    /// It would be forwarded, but the next hop's Ethernet address is not known.
+    NoNeighbour(FibHop),
+    /// It is longer than the MTU in bytes.
+    TooLong {
+        /// The MTU.
+        mtu: u32,
+    },
+    /// No source address is known for it.
+    NoSource,
+    /// It is not forwarded: there is no route, or this machine receives it.
+    NotForwarded,
+    /// The device that it came in on does not forward.
+    ForwardingDisabled,
+    /// It is dropped.
+    Blackhole,
+    /// It is dropped as unreachable.
+    Unreachable,
+    /// It is dropped as forbidden.
+    Prohibit,
+}
+
+/// The next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FibHop {
+    /// The device that sends it.
+    pub device: u32,
+    /// The router that receives it, unless the destination itself does.
+    pub gateway: Option<IpAddr>,
+    /// The Ethernet address of the sending device.
+    pub source: MacAddr,
+    /// The Ethernet address of the next hop; zero if it was not looked up or is not known.
+    pub destination: MacAddr,
+    /// The route's metric.
+    pub metric: u32,
+    /// The MTU in bytes, of the route or of the device.
+    pub mtu: u32,
+    /// The source address that this machine would use.
+    pub preferred_source: Option<IpAddr>,
+}
+
+/// A question without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FibError {
+    /// The device is not there.
+    #[error("there is no device with index {0}")]
+    NoDevice(u32),
+    /// Source and destination are of different families.
+    #[error("source and destination are of different families")]
+    MixedFamilies,
+}
+
+impl FibQuery {
+    /// A question about a packet that came in on that device.
+    pub const fn new(device: u32, source: IpAddr, destination: IpAddr) -> Self {
+        Self { device, source, destination, length: 0, table: None }
+    }
+}
+
+/// See [`Machine::fib`].
+pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> Result<FibResult, FibError> {
+    let from = machine.find_device(query.device).ok_or(FibError::NoDevice(query.device))?;
+    if query.source.is_ipv4() != query.destination.is_ipv4() {
+        return Err(FibError::MixedFamilies);
+    }
+    if !from.forwarding {
+        return Ok(FibResult::ForwardingDisabled);
+    }
+    let here = |route: &&Route| {
+        machine.find_device(route.device).is_some_and(|device| device.namespace == from.namespace)
+            && (!flags.output || route.device == query.device)
+    };
+    let tables = match query.table {
+        _ if !flags.direct => [Some(TABLE_LOCAL), Some(TABLE_MAIN)],
+        table => [Some(table.unwrap_or(TABLE_MAIN)), None],
+    };
+    let best = |table: u32| {
+        let routes = machine.routes().iter().filter(here);
+        let fitting = routes.filter(|route| route.table == table && route.to.contains(&query.destination));
+        // Of equals the one that was added first.
+        fitting.min_by_key(|route| (Reverse(route.to.prefix_len()), route.metric))
+    };
+    let Some(route) = tables.into_iter().flatten().find_map(best) else {
+        return Ok(FibResult::NotForwarded);
+    };
+    Ok(match route.kind {
+        RouteKind::Unicast => through(machine, route, query, flags),
+        RouteKind::Local | RouteKind::Broadcast => FibResult::NotForwarded,
+        RouteKind::Blackhole => FibResult::Blackhole,
+        RouteKind::Unreachable => FibResult::Unreachable,
+        RouteKind::Prohibit => FibResult::Prohibit,
+    })
+}
+
+/// What becomes of a packet on this route.
+fn through(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) -> FibResult {
+    let Some(device) = machine.find_device(route.device) else { return FibResult::NotForwarded };
+    let mtu = route.mtu.unwrap_or(device.mtu);
+    if query.length > mtu {
+        return FibResult::TooLong { mtu };
+    }
+    let mut preferred_source = None;
+    if flags.source {
+        let of_family = |address: &IpAddr| address.is_ipv4() == query.destination.is_ipv4();
+        let own = || device.addresses.iter().map(|own| own.addr()).find(of_family);
+        preferred_source = route.source.or_else(own);
+        match (preferred_source, query.destination) {
+            (None, IpAddr::V6(_)) => return FibResult::NoSource,
+            (None, IpAddr::V4(_)) => preferred_source = Some(Ipv4Addr::UNSPECIFIED.into()),
+            _ => {}
+        }
+    }
+    let mut hop = FibHop {
+        device: device.index,
+        gateway: route.via,
+        source: device.mac,
+        destination: MacAddr::default(),
+        metric: route.metric,
+        mtu,
+        preferred_source,
+    };
+    if flags.skip_neighbour {
+        return FibResult::Forward(hop);
+    }
+    match machine.neighbour(device.index, route.via.unwrap_or(query.destination)) {
+        Some(mac) => {
+            hop.destination = mac;
+            FibResult::Forward(hop)
+        }
+        None => FibResult::NoNeighbour(hop),
+    }
+}

@@ -1,0 +1,279 @@
+//! The machine: all that programs can ask of it.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::fib::{self, FibError, FibFlags, FibQuery, FibResult};
+use crate::mac::MacAddr;
+use crate::route::{Route, RouteKind, TABLE_LOCAL};
+use crate::socket::{Protocol, Socket};
+use crate::task::{Cgroup, Task};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// A machine as programs see it. An empty one has no devices, routes, sockets or tasks.
+///
+/// It is a value: a clone is another machine. Device indices and names are unique over all network namespaces.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    devices: BTreeMap<u32, Device>,
+    routes: Vec<Route>,
+    neighbours: BTreeMap<(u32, IpAddr), MacAddr>,
+    sockets: Vec<Arc<Socket>>,
+    next_cookie: u64,
+    /// The cgroups by number.
+    pub cgroups: BTreeMap<u64, Cgroup>,
+    /// The task that programs run in, if there is one.
+    pub task: Option<Task>,
+}
+
+impl Machine {
+    /// An empty machine.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a device and returns its index. For each of its addresses, adds a route to the address itself
+    /// ([`RouteKind::Local`]) and one to its network.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NameTaken`], [`Error::IndexTaken`], [`Error::BadName`].
+    pub fn add_device(&mut self, mut device: Device) -> Result<u32, Error> {
+        check_name(&device.name)?;
+        if let Some(other) = self.devices.values().find(|other| other.name == device.name) {
+            return Err(Error::NameTaken { name: device.name, index: other.index });
+        }
+        if device.index == 0 {
+            device.index = self.devices.last_key_value().map_or(1, |(index, _)| index.saturating_add(1));
+        }
+        let index = device.index;
+        if let Some(other) = self.devices.get(&index) {
+            return Err(Error::IndexTaken { index, name: other.name.clone() });
+        }
+        if device.mac == MacAddr::default() {
+            let [a, b, c, d] = index.to_be_bytes();
+            device.mac = MacAddr([2, 0, a, b, c, d]);
+        }
+        for address in &device.addresses {
+            self.routes.extend(routes_of(*address, index));
+        }
+        self.devices.insert(index, device);
+        Ok(index)
+    }
+
+    /// Adds a pair of devices: what one sends comes in at the other. Returns their indices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::add_device`]; then neither is added.
+    pub fn add_pair(&mut self, first: Device, second: Device) -> Result<(u32, u32), Error> {
+        let mut with = self.clone();
+        let (a, b) = (with.add_device(first)?, with.add_device(second)?);
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some(device) = with.devices.get_mut(&one) {
+                device.peer = Some(other);
+            }
+        }
+        *self = with;
+        Ok((a, b))
+    }
+
+    /// The device with this index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`], which lists those that exist.
+    pub fn device(&self, index: u32) -> Result<&Device, Error> {
+        self.devices.get(&index).ok_or_else(|| Error::NoDevice { index, known: self.known() })
+    }
+
+    /// The device with this index, if there is one.
+    #[inline]
+    pub fn find_device(&self, index: u32) -> Option<&Device> {
+        self.devices.get(&index)
+    }
+
+    /// The device with this index, to change it: its state, MTU, peer. Its addresses have routes already, which do not
+    /// change with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`].
+    pub fn device_mut(&mut self, index: u32) -> Result<&mut Device, Error> {
+        let known = self.known();
+        self.devices.get_mut(&index).ok_or(Error::NoDevice { index, known })
+    }
+
+    /// The device of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDeviceNamed`], which lists those that exist.
+    pub fn device_named(&self, name: &str) -> Result<&Device, Error> {
+        let found = self.devices.values().find(|device| device.name == name);
+        found.ok_or_else(|| Error::NoDeviceNamed { name: name.to_owned(), known: self.known() })
+    }
+
+    /// All devices, ascending by index.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.values()
+    }
+
+    /// Removes a device with its routes and neighbours. A pair's other end stays, without a peer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`].
+    pub fn remove_device(&mut self, index: u32) -> Result<Device, Error> {
+        let known = self.known();
+        let removed = self.devices.remove(&index).ok_or(Error::NoDevice { index, known })?;
+        self.routes.retain(|route| route.device != index);
+        self.neighbours.retain(|(device, _), _| *device != index);
+        for device in self.devices.values_mut().filter(|device| device.peer == Some(index)) {
+            device.peer = None;
+        }
+        Ok(removed)
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`]; [`Error::OtherFamily`] if destination and next hop are of different families.
+    pub fn add_route(&mut self, route: Route) -> Result<(), Error> {
+        self.device(route.device)?;
+        match route.via {
+            Some(via) if via.is_ipv4() != route.to.addr().is_ipv4() => {
+                Err(Error::OtherFamily { via, to: route.to })
+            }
+            _ => {
+                self.routes.push(route);
+                Ok(())
+            }
+        }
+    }
+
+    /// All routes, in the order in which they were added.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Removes the routes for which `keep` is false.
+    pub fn retain_routes(&mut self, keep: impl FnMut(&Route) -> bool) {
+        self.routes.retain(keep);
+    }
+
+    /// Says at which Ethernet address an address is reached through a device. Replaces what was said before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`].
+    pub fn add_neighbour(&mut self, device: u32, address: IpAddr, mac: MacAddr) -> Result<(), Error> {
+        self.device(device)?;
+        self.neighbours.insert((device, address), mac);
+        Ok(())
+    }
+
+    /// The Ethernet address at which an address is reached through a device.
+    pub fn neighbour(&self, device: u32, address: IpAddr) -> Option<MacAddr> {
+        self.neighbours.get(&(device, address)).copied()
+    }
+
+    /// Forgets a neighbour, and says whether it was known.
+    pub fn remove_neighbour(&mut self, device: u32, address: IpAddr) -> bool {
+        self.neighbours.remove(&(device, address)).is_some()
+    }
+
+    /// Adds a socket and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CookieTaken`].
+    pub fn add_socket(&mut self, mut socket: Socket) -> Result<Arc<Socket>, Error> {
+        let cookie = socket.cookie;
+        if cookie == 0 {
+            let highest = self.sockets.iter().map(|other| other.cookie).max().unwrap_or(0);
+            self.next_cookie = self.next_cookie.max(highest) + 1;
+            socket.cookie = self.next_cookie;
+        } else if self.sockets.iter().any(|other| other.cookie == cookie) {
+            return Err(Error::CookieTaken { cookie });
+        }
+        let socket = Arc::new(socket);
+        self.sockets.push(Arc::clone(&socket));
+        Ok(socket)
+    }
+
+    /// Removes a socket and returns it. Programs that hold it keep it.
+    pub fn remove_socket(&mut self, cookie: u64) -> Option<Arc<Socket>> {
+        let at = self.sockets.iter().position(|socket| socket.cookie == cookie)?;
+        Some(self.sockets.remove(at))
+    }
+
+    /// All sockets, in the order in which they were added.
+    pub fn sockets(&self) -> &[Arc<Socket>] {
+        &self.sockets
+    }
+
+    /// The socket of a namespace that receives what is sent from `remote` to `local` and comes in on that device: a
+    /// connected one before others, then the most specific address, then the one that was added first.
+    pub fn find_socket(
+        &self,
+        namespace: u32,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: SocketAddr,
+        device: Option<u32>,
+    ) -> Option<&Arc<Socket>> {
+        let here = self.sockets.iter().filter(|socket| socket.namespace == namespace);
+        let fitting =
+            here.filter_map(|socket| Some((socket.score(protocol, local, remote, device)?, socket)));
+        fitting.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, socket)| socket)
+    }
+
+    /// Whether a namespace has this address on one of its devices.
+    pub fn is_own_address(&self, namespace: u32, address: IpAddr) -> bool {
+        let mut here = self.devices.values().filter(|device| device.namespace == namespace);
+        here.any(|device| device.addresses.iter().any(|own| own.addr() == address))
+    }
+
+    /// Where a packet goes. Linux's `bpf_fib_lookup` answers from this.
+    ///
+    /// # Errors
+    ///
+    /// [`FibError`], for queries that cannot be answered.
+    pub fn fib(&self, query: &FibQuery, flags: FibFlags) -> Result<FibResult, FibError> {
+        fib::look_up(self, query, flags)
+    }
+
+    fn known(&self) -> String {
+        let names: Vec<_> =
+            self.devices.values().map(|device| format!("{} ({})", device.name, device.index)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+}
+
+/// The routes that come with an address.
+fn routes_of(address: IpNet, device: u32) -> impl Iterator<Item = Route> {
+    let own = Route::new(address.addr().into(), device).kind(RouteKind::Local).table(TABLE_LOCAL);
+    let whole = address.prefix_len() == address.max_prefix_len();
+    let network = (!whole).then(|| Route::new(address.trunc(), device).source(address.addr()));
+    // All stations of an IPv4 network, unless it is too small to have them.
+    let broadcast = match address {
+        IpNet::V4(v4) if v4.prefix_len() < 31 => {
+            let all = IpAddr::V4(v4.broadcast());
+            Some(Route::new(all.into(), device).kind(RouteKind::Broadcast).table(TABLE_LOCAL))
+        }
+        _ => None,
+    };
+    [Some(own.source(address.addr())), network, broadcast].into_iter().flatten()
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    let bad = name.is_empty()
+        || name.len() > 15
+        || [".", ".."].contains(&name)
+        || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control());
+    if bad { Err(Error::BadName { name: name.to_owned() }) } else { Ok(()) }
+}

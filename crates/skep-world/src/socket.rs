@@ -1,0 +1,136 @@
+//! Sockets.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The transport protocol of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// The state of a TCP socket, with Linux's numbers; of UDP sockets, `Established` and `Closed` are meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)] // the states of RFC 9293
+pub enum SocketState {
+    #[default]
+    Established = 1,
+    SynSent = 2,
+    SynReceived = 3,
+    FinWait1 = 4,
+    FinWait2 = 5,
+    TimeWait = 6,
+    Closed = 7,
+    CloseWait = 8,
+    LastAck = 9,
+    Listen = 10,
+    Closing = 11,
+    NewSynReceived = 12,
+}
+
+/// A socket. Machines and programs share it as `Arc<Socket>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Socket {
+    /// Its number, which no other socket has; 0 lets the machine choose one.
+    pub cookie: u64,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its state.
+    pub state: SocketState,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The other end, if it is connected.
+    pub remote: Option<SocketAddr>,
+    /// The device that it is bound to.
+    pub device: Option<u32>,
+    /// The network namespace that it is in.
+    pub namespace: u32,
+    /// The user that owns it.
+    pub uid: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// Its priority.
+    pub priority: u32,
+    /// Its cgroup, by number.
+    pub cgroup: u64,
+}
+
+impl Socket {
+    /// A TCP socket that listens at this address.
+    pub const fn listening(local: SocketAddr) -> Self {
+        Self::new(Protocol::Tcp, SocketState::Listen, local, None)
+    }
+
+    /// A connected socket.
+    pub const fn connected(protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> Self {
+        Self::new(protocol, SocketState::Established, local, Some(remote))
+    }
+
+    /// A UDP socket that receives at this address from anybody.
+    pub const fn bound(local: SocketAddr) -> Self {
+        Self::new(Protocol::Udp, SocketState::Closed, local, None)
+    }
+
+    const fn new(
+        protocol: Protocol,
+        state: SocketState,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
+    ) -> Self {
+        Self {
+            cookie: 0,
+            protocol,
+            state,
+            local,
+            remote,
+            device: None,
+            namespace: 0,
+            uid: 0,
+            mark: 0,
+            priority: 0,
+            cgroup: 0,
+        }
+    }
+
+    /// How well the socket fits a packet that came from `remote` to `local` on that device: the most specific socket
+    /// receives it. `None` if it is not for this socket.
+    pub(crate) fn score(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: SocketAddr,
+        device: Option<u32>,
+    ) -> Option<u32> {
+        let on_device = self.device.is_none() || self.device == device;
+        if self.protocol != protocol || self.local.port() != local.port() || !on_device {
+            return None;
+        }
+        let mut score = 0;
+        if !is_wildcard(self.local.ip(), local.ip()) {
+            if self.local.ip() != local.ip() {
+                return None;
+            }
+            score += 4;
+        }
+        if let Some(end) = self.remote {
+            if end != remote {
+                return None;
+            }
+            score += 8;
+        }
+        // A socket for both families gives way to one of the packet's.
+        score += u32::from(self.local.is_ipv4() == local.is_ipv4());
+        Some(score + 2 * u32::from(self.device.is_some()))
+    }
+}
+
+/// Whether a socket at `own` receives what is sent to any address of the family of `to`: `0.0.0.0`, or `::`, which
+/// receives IPv4 as well.
+fn is_wildcard(own: IpAddr, to: IpAddr) -> bool {
+    own.is_unspecified() && (own.is_ipv6() || to.is_ipv4())
+}

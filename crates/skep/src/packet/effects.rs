@@ -1,0 +1,92 @@
+//! What a run does besides its result: where the packet goes next, copies of it.
+//!
+//! A packet carries its effects. A run clears them, helpers write them through [`RunEnv::run`], and the host reads them
+//! after the run ([`crate::Program::outcome`]). Helpers of programs that run on something else than a packet find none.
+
+use super::Packet;
+use skep_abi::RunEnv;
+use std::net::IpAddr;
+
+/// The effects of the last run on a packet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Effects {
+    /// The last redirection, whether or not the result asks for it.
+    pub(crate) redirect: Option<Redirect>,
+    /// In the order in which they were made.
+    pub(crate) clones: Vec<Copied>,
+}
+
+/// Where a program sends a packet instead of letting it pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Redirect {
+    /// Out of this device, or into it as if it had come in there.
+    Device {
+        /// The device's index.
+        index: u32,
+        /// Whether it comes in (`BPF_F_INGRESS`).
+        ingress: bool,
+    },
+    /// Into the other end of this device's pair (`bpf_redirect_peer`).
+    Peer {
+        /// The index of the device whose peer receives the packet.
+        index: u32,
+    },
+    /// Out of this device, with the Ethernet header of the next hop (`bpf_redirect_neigh`).
+    Neighbour {
+        /// The device's index.
+        index: u32,
+        /// The next hop; `None` if the routes should say.
+        next_hop: Option<IpAddr>,
+    },
+}
+
+/// A copy of a packet that a program sent elsewhere (`bpf_clone_redirect`).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Where it was sent.
+    pub to: Redirect,
+    /// The packet as it was then.
+    pub packet: Packet,
+}
+
+/// What a run did: its result, and what it did besides ([`crate::Program::outcome`]). The packet has the changed bytes and
+/// metadata.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The program's result; the lower 32 bits are significant.
+    pub result: u64,
+    /// The name of the result, if its program type gives it one.
+    pub verdict: Option<&'static str>,
+    /// Where the packet goes, if the result says that it is redirected and a helper said where.
+    pub redirect: Option<Redirect>,
+    /// Copies that were sent elsewhere, in order.
+    pub clones: Vec<Copied>,
+    /// Whether the bytes of the packet changed, or their number.
+    pub changed: bool,
+}
+
+impl Effects {
+    /// Those of the run in progress; `None` if it does not run on a packet.
+    ///
+    /// # Safety
+    ///
+    /// `env` is the environment of the run in progress, and no other reference to its effects exists.
+    #[inline]
+    pub(crate) unsafe fn of_run<'a>(env: *mut RunEnv) -> Option<&'a mut Self> {
+        // SAFETY: the caller's promise; `Program::run_with` set the field to the effects of the packet that it borrows,
+        // or left it 0.
+        unsafe { ((*env).run as *mut Self).as_mut() }
+    }
+
+    /// Forgets those of the run before.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.redirect = None;
+        if !self.clones.is_empty() {
+            self.clones.clear();
+        }
+    }
+}

@@ -52,6 +52,8 @@ pub enum FibResult {
     NoNeighbour(FibHop),
     /// It is longer than the MTU in bytes.
     TooLong {
+        /// The device that would send it.
+        device: u32,
         /// The MTU.
         mtu: u32,
     },
@@ -147,7 +149,7 @@ fn through(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) 
     let Some(device) = machine.find_device(route.device) else { return FibResult::NotForwarded };
     let mtu = route.mtu.unwrap_or(device.mtu);
     if query.length > mtu {
-        return FibResult::TooLong { mtu };
+        return FibResult::TooLong { device: device.index, mtu };
     }
     let mut preferred_source = None;
     if flags.source {

@@ -80,7 +80,7 @@ fn lengths_are_compared_with_the_routes_mtu_or_the_devices() {
         query.length = mtu;
         assert!(matches!(machine.fib(&query, FibFlags::default()), Ok(FibResult::NoNeighbour(_))));
         query.length += 1;
-        assert_eq!(machine.fib(&query, FibFlags::default()), Ok(FibResult::TooLong { mtu }));
+        assert_eq!(machine.fib(&query, FibFlags::default()), Ok(FibResult::TooLong { device: wan, mtu }));
     }
 }
 

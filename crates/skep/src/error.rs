@@ -190,6 +190,18 @@ pub enum Error {
         /// The program.
         program: String,
     },
+    /// A program of a runtime that does not see the world to whose device it should be attached.
+    #[error(
+        "program {program} cannot be attached to a device: its runtime does not see this world; give the world to the \
+         runtime's builder"
+    )]
+    OtherWorld {
+        /// The program.
+        program: String,
+    },
+    /// Something of a world's machine is missing or taken.
+    #[error(transparent)]
+    World(#[from] skep_world::Error),
     /// An array of programs names a program that the object does not have.
     #[error("map {map}: element {index} names the program {program}, which was not loaded")]
     EntryMissing {

@@ -11,7 +11,7 @@
 
 use crate::dispatch::Shape;
 use crate::error::Error;
-use crate::packet::Packet;
+use crate::packet::{Effects, Packet};
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
@@ -128,7 +128,20 @@ impl Hook {
         packet: &mut Packet,
         each: impl FnMut(&Program, u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.run_each(|program| program.run(packet), each)
+        let mut each = each;
+        self.run_each(|program| Ok(each(program, program.run(packet)?)))
+    }
+
+    /// As [`Hook::run`]; `each` also gets the effects of the run.
+    pub(crate) fn run_effects(
+        &self,
+        packet: &mut Packet,
+        mut each: impl FnMut(&Program, u64, &mut Effects) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.run_each(|program| {
+            let result = program.run(packet)?;
+            Ok(each(program, result, &mut packet.effects))
+        })
     }
 
     /// As [`Hook::run`], with programs of type `raw` and a buffer.
@@ -141,7 +154,8 @@ impl Hook {
         buffer: &mut [u8],
         each: impl FnMut(&Program, u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.run_each(|program| program.run_raw(buffer), each)
+        let mut each = each;
+        self.run_each(|program| Ok(each(program, program.run_raw(buffer)?)))
     }
 
     /// The attached programs, in the order in which they run.
@@ -154,11 +168,7 @@ impl Hook {
         Ok(self.inner.list().0.iter().map(|attached| attached.program.clone()).collect())
     }
 
-    fn run_each(
-        &self,
-        mut run: impl FnMut(&Program) -> Result<u64, Error>,
-        mut each: impl FnMut(&Program, u64) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    fn run_each(&self, mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>) -> Result<(), Error> {
         let domain = &self.inner.shared.domain;
         let section = domain.enter()?;
         let mut sleepable = None;
@@ -170,7 +180,7 @@ impl Hook {
         }
         let _until_the_end = sleepable;
         for attached in &self.inner.list().0 {
-            if each(&attached.program, run(&attached.program)?).is_break() {
+            if run(&attached.program)?.is_break() {
                 break;
             }
         }

@@ -30,6 +30,7 @@ pub struct LoadTimes {
 
 /// A program as it is installed. Helpers find it through [`RunEnv::program`].
 pub(crate) struct Image {
+    pub(crate) name: Arc<str>,
     pub(crate) verified: Verified,
     /// The entry of the code, here to save an indirection.
     pub(crate) entry: skep_jit::Entry,
@@ -77,6 +78,11 @@ impl Image {
     pub(crate) unsafe fn of_run<'a>(env: *mut RunEnv) -> &'a Self {
         // SAFETY: the caller's promise; a run keeps its program alive.
         unsafe { &*((*env).program as *const Self) }
+    }
+
+    /// Its name, for those that keep it.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.name
     }
 
     pub(crate) fn name(&self) -> &str {

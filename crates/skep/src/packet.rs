@@ -35,6 +35,9 @@ pub struct Packet {
 pub struct PacketInfo {
     /// Index of the interface that the packet came in on.
     pub ingress_ifindex: u32,
+    /// Index of the interface that the packet is at; 0: the one that it came in on. For XDP programs of an interface
+    /// that sends, that interface.
+    pub ifindex: u32,
     /// Index of its receive queue.
     pub rx_queue_index: u32,
     /// Time stamp in nanoseconds; classifiers may set it.
@@ -90,6 +93,14 @@ impl Packet {
         &mut self.buffer[self.start..self.end]
     }
 
+    /// Crosses a pair of devices: what belonged to the queues of the sending one is gone, and in another network
+    /// namespace the mark as well.
+    pub(crate) fn cross(&mut self, other_namespace: bool) {
+        let info = &mut self.info;
+        let mark = if other_namespace { 0 } else { info.mark };
+        *info = PacketInfo { mark, tstamp: info.tstamp, hash: info.hash, ..PacketInfo::default() };
+    }
+
     pub(crate) fn xdp(&mut self) -> XdpContext {
         let base = self.buffer.as_mut_ptr() as u64;
         XdpContext {
@@ -100,7 +111,7 @@ impl Packet {
             buffer_end: base + (self.end + TAILROOM).min(self.buffer.len()) as u64,
             ingress_ifindex: self.info.ingress_ifindex,
             rx_queue_index: self.info.rx_queue_index,
-            egress_ifindex: 0,
+            egress_ifindex: self.info.ifindex,
             reserved: 0,
         }
     }
@@ -131,7 +142,7 @@ impl Packet {
             wire_len: len,
             protocol,
             ingress_ifindex: info.ingress_ifindex,
-            ifindex: info.ingress_ifindex,
+            ifindex: if info.ifindex == 0 { info.ingress_ifindex } else { info.ifindex },
             mark: info.mark,
             priority: info.priority,
             queue_mapping: info.queue_mapping,

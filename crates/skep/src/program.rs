@@ -71,6 +71,7 @@ impl Program {
             }
         };
         let image = Image {
+            name: verified.name().into(),
             maps: named(&verified, maps),
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),

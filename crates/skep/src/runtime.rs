@@ -96,6 +96,11 @@ impl Runtime {
         Reclamation { domain: self.shared.domain.clone(), policy: self.shared.policy }
     }
 
+    /// A handle of the runtime that has this.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared) }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

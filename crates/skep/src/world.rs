@@ -6,11 +6,20 @@
 //!
 //! The machine is replaced as a whole by each change, so a helper that looks something up sees one state of it.
 
+mod attach;
+mod inject;
+mod stack;
+mod trace;
+
 use crate::runtime::RuntimeBuilder;
 use crate::surroundings::Surroundings;
+pub use attach::DeviceId;
+use attach::Points;
+pub use inject::Injector;
 pub use skep_world::*;
 use std::fmt;
 use std::sync::Arc;
+pub use trace::{Ended, Fate, Hop, Place, Trace};
 
 /// A machine that programs run in. Cheap to clone; clones are the same world.
 ///
@@ -34,6 +43,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct World {
     surroundings: Arc<Surroundings>,
+    points: Arc<Points>,
 }
 
 impl World {
@@ -45,7 +55,7 @@ impl World {
     /// A world with this machine, clock and source of random numbers. With a virtual clock and a seed, all that programs
     /// do on one thread follows from their input.
     pub fn with(machine: Machine, clock: Clock, random: Random) -> Self {
-        Self { surroundings: Arc::new(Surroundings::new(machine, clock, random)) }
+        Self { surroundings: Arc::new(Surroundings::new(machine, clock, random)), points: Arc::default() }
     }
 
     /// The machine as it is now.
@@ -54,13 +64,15 @@ impl World {
     }
 
     /// Replaces the machine by a changed copy. If the function fails, nothing is changed. Runs in progress see the new
-    /// machine from their next look-up on.
+    /// machine from their next look-up on. Programs on a device that is gone are detached.
     ///
     /// # Errors
     ///
     /// Those of the function.
     pub fn change<T, E>(&self, change: impl FnOnce(&mut Machine) -> Result<T, E>) -> Result<T, E> {
-        self.surroundings.change(change)
+        let made = self.surroundings.change(change)?;
+        self.changed();
+        Ok(made)
     }
 
     /// The clock that programs see.

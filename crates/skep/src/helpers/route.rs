@@ -119,7 +119,7 @@ fn answer(machine: &Machine, bytes: &mut [u8; PARAMS], flags: u64, on_wire: Opti
             put_hop(bytes, &hop);
             (NO_NEIGHBOUR, true)
         }
-        FibResult::TooLong { mtu } => {
+        FibResult::TooLong { mtu, .. } => {
             put_mtu(mtu);
             (TOO_LONG, true)
         }

@@ -10,6 +10,7 @@ mod hosts_and_maps;
 mod iterators;
 mod loading;
 mod names;
+mod network;
 mod objects_of_the_host;
 mod printing;
 mod queues;

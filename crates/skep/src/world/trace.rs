@@ -1,0 +1,264 @@
+//! What happened to a packet: the programs that it met, and where it ended.
+
+use crate::packet::{Packet, Redirect};
+use skep_world::Machine;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A place where programs are attached to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// XDP: before everything else.
+    Xdp,
+    /// tc, for packets that come in.
+    Ingress,
+    /// tc, for packets that leave.
+    Egress,
+}
+
+/// The way of a packet and of its copies.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// The programs that they met, in order.
+    pub hops: Vec<Hop>,
+    /// Where the packet ended.
+    pub fate: Fate,
+    /// Where copies of it ended (`bpf_clone_redirect`), in the order in which they were made.
+    pub copies: Vec<Ended>,
+}
+
+/// One program on the way.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Hop {
+    /// 0 for the packet itself, from 1 for copies: an index into [`Trace::copies`], plus one.
+    pub copy: u32,
+    /// The device's index.
+    pub device: u32,
+    /// Where on the device.
+    pub place: Place,
+    /// The program's name.
+    pub program: Arc<str>,
+    /// Its result.
+    pub result: u64,
+    /// The name of the result, if the program's type gives it one.
+    pub verdict: Option<&'static str>,
+    /// Where it redirected the packet.
+    pub redirect: Option<Redirect>,
+}
+
+/// A copy that ended somewhere.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Where.
+    pub fate: Fate,
+    /// The packet as it was then.
+    pub packet: Packet,
+}
+
+/// Where a packet ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// Nothing has happened to it yet.
+    #[default]
+    Waiting,
+    /// It left by this device, which has no peer.
+    Sent {
+        /// The device's index.
+        device: u32,
+    },
+    /// The machine itself received it on this device: it is for one of its addresses, for all stations, or not IP.
+    Delivered {
+        /// The device's index.
+        device: u32,
+    },
+    /// A program dropped it.
+    Dropped {
+        /// The program's name.
+        program: Arc<str>,
+        /// Its verdict.
+        verdict: &'static str,
+    },
+    /// A program kept it: its verdict is `stolen`, `queued` or `trap`.
+    Consumed {
+        /// The program's name.
+        program: Arc<str>,
+        /// Its verdict.
+        verdict: &'static str,
+    },
+    /// A program asked for a redirection and named no target.
+    NoTarget {
+        /// The program's name.
+        program: Arc<str>,
+    },
+    /// It should come in or leave by a device that does not exist.
+    NoDevice {
+        /// The device's index.
+        device: u32,
+    },
+    /// The device is down.
+    Down {
+        /// The device's index.
+        device: u32,
+    },
+    /// It should go to the peer of a device that has none.
+    NoPeer {
+        /// The device's index.
+        device: u32,
+    },
+    /// Its Ethernet destination is another machine's.
+    OtherHost {
+        /// The device's index.
+        device: u32,
+    },
+    /// It is not a packet that the machine can forward: too short, or of a wrong length.
+    Malformed {
+        /// The device's index.
+        device: u32,
+    },
+    /// There is no route to its destination, or the device does not forward.
+    NoRoute {
+        /// The device that it came in on.
+        device: u32,
+    },
+    /// A route says that it is dropped.
+    Prohibited {
+        /// The device that it came in on.
+        device: u32,
+    },
+    /// The Ethernet address of the next hop is not known.
+    NoNeighbour {
+        /// The device that would send it.
+        device: u32,
+        /// The next hop.
+        address: IpAddr,
+    },
+    /// Its time to live is over.
+    Expired {
+        /// The device that it came in on.
+        device: u32,
+    },
+    /// It is longer than the MTU.
+    TooLong {
+        /// The device that would send it.
+        device: u32,
+        /// The MTU in bytes.
+        mtu: u32,
+    },
+    /// It went on for so many steps that it was cut off.
+    Loop {
+        /// The steps, from place to place.
+        steps: u32,
+    },
+}
+
+impl Trace {
+    /// Forgets everything, and keeps the memory for the next packet.
+    pub fn clear(&mut self) {
+        self.hops.clear();
+        self.copies.clear();
+        self.fate = Fate::Waiting;
+    }
+
+    /// The names of the programs that the packet itself met, in order.
+    pub fn programs(&self) -> Vec<&str> {
+        self.hops.iter().filter(|hop| hop.copy == 0).map(|hop| &*hop.program).collect()
+    }
+
+    /// The trace as lines of text, with the names of the machine's devices.
+    pub fn show<'a>(&'a self, machine: &'a Machine) -> impl fmt::Display + 'a {
+        Shown { trace: self, machine }
+    }
+}
+
+struct Shown<'a> {
+    trace: &'a Trace,
+    machine: &'a Machine,
+}
+
+impl Shown<'_> {
+    fn name(&self, index: u32) -> String {
+        match self.machine.find_device(index) {
+            Some(device) => device.name.clone(),
+            None => format!("device {index}"),
+        }
+    }
+
+    fn fate(&self, fate: &Fate) -> String {
+        let name = |device: &u32| self.name(*device);
+        match fate {
+            Fate::Waiting => "not moved yet".to_owned(),
+            Fate::Sent { device } => format!("sent by {}", name(device)),
+            Fate::Delivered { device } => format!("delivered on {}", name(device)),
+            Fate::Dropped { program, verdict } => format!("dropped by {program}: {verdict}"),
+            Fate::Consumed { program, verdict } => format!("kept by {program}: {verdict}"),
+            Fate::NoTarget { program } => format!("dropped: {program} redirects it and names no target"),
+            Fate::NoDevice { device } => format!("dropped: there is no device {device}"),
+            Fate::Down { device } => format!("dropped: {} is down", name(device)),
+            Fate::NoPeer { device } => format!("dropped: {} has no peer", name(device)),
+            Fate::OtherHost { device } => format!("ignored on {}: it is for another machine", name(device)),
+            Fate::Malformed { device } => format!("dropped on {}: it is malformed", name(device)),
+            Fate::NoRoute { device } => format!("dropped: no route from {}", name(device)),
+            Fate::Prohibited { device } => format!("dropped by a route from {}", name(device)),
+            Fate::NoNeighbour { device, address } => {
+                format!("dropped: {} does not know the Ethernet address of {address}", name(device))
+            }
+            Fate::Expired { device } => format!("dropped on {}: its time to live is over", name(device)),
+            Fate::TooLong { device, mtu } => {
+                format!("dropped: too long for {}, whose MTU is {mtu}", name(device))
+            }
+            Fate::Loop { steps } => format!("cut off after {steps} steps: a loop"),
+        }
+    }
+
+    fn redirect(&self, redirect: Redirect) -> String {
+        match redirect {
+            Redirect::Device { index, ingress: false } => format!("to {}", self.name(index)),
+            Redirect::Device { index, ingress: true } => format!("into {}", self.name(index)),
+            Redirect::Peer { index } => format!("into the peer of {}", self.name(index)),
+            Redirect::Neighbour { index, next_hop: None } => {
+                format!("to a neighbour on {}", self.name(index))
+            }
+            Redirect::Neighbour { index, next_hop: Some(address) } => {
+                format!("to {address} on {}", self.name(index))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for hop in &self.trace.hops {
+            if hop.copy > 0 {
+                write!(f, "copy {}: ", hop.copy)?;
+            }
+            write!(f, "{} {}: {} ", self.name(hop.device), hop.place, hop.program)?;
+            match hop.verdict {
+                Some(verdict) => f.write_str(verdict)?,
+                None => write!(f, "{}", hop.result as u32)?,
+            }
+            if let Some(redirect) = hop.redirect {
+                write!(f, " {}", self.redirect(redirect))?;
+            }
+            writeln!(f)?;
+        }
+        write!(f, "{}", self.fate(&self.trace.fate))?;
+        for (index, copy) in self.trace.copies.iter().enumerate() {
+            write!(f, "\ncopy {}: {}", index + 1, self.fate(&copy.fate))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Xdp => "xdp",
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}

@@ -14,6 +14,7 @@ use crate::queue::Queue;
 use crate::references::{ADDRESS, References};
 use crate::ring::{PAGE, Ring};
 use crate::table::Table;
+use crate::targets::Targets;
 use crate::trie::{self, Trie};
 
 /// The kinds that skep provides.
@@ -32,6 +33,10 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Stack,
     MapKind::BloomFilter,
     MapKind::Ringbuf,
+    MapKind::Devmap,
+    MapKind::DevmapHash,
+    MapKind::Cpumap,
+    MapKind::Xskmap,
 ];
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
@@ -61,10 +66,15 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
             };
             Trie::new(&plan, limit, memory).map(Table::Trie).map_err(failed)
         }
+        MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => {
+            fits(Targets::bytes(def.max_entries))?;
+            Targets::new(def.kind, def.max_entries, def.value_size).map(Table::Targets).map_err(failed)
+        }
         MapKind::Hash
         | MapKind::PercpuHash
         | MapKind::LruHash
         | MapKind::LruPercpuHash
+        | MapKind::DevmapHash
         | MapKind::HashOfMaps => {
             let of_maps = def.kind == MapKind::HashOfMaps;
             // Without the flag the map promises room for all elements, so all of it must fit from the start.
@@ -137,6 +147,10 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     let (fits, wanted) = match kind {
         MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
         MapKind::Ringbuf => (def.value_size == 0, "0"),
+        MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
+            (matches!(def.value_size, 4 | 8), "4, or 8 with a program")
+        }
+        MapKind::Xskmap => (def.value_size == 4, "4"),
         _ => (def.value_size > 0, "at least 1"),
     };
     if !fits {

@@ -356,6 +356,17 @@ pub enum MapError {
         what: &'static str,
     },
 
+    /// A value that names no target.
+    #[error("map `{map}`: the value of key {key} is no target: {}", target(*.kind))]
+    BadTarget {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The key.
+        key: Key,
+    },
+
     /// An operation with a key on a map without keys.
     #[error("map `{map}`: elements of kind {kind} have no keys: use {}", methods(*.kind))]
     NoKeys {
@@ -510,6 +521,7 @@ impl MapError {
             | Self::NestedMaps { .. }
             | Self::FrozenContents { .. }
             | Self::NoLock { .. }
+            | Self::BadTarget { .. }
             | Self::HoldsReferences { .. }
             | Self::PushFlags { .. }
             | Self::RingSize { .. }
@@ -534,6 +546,14 @@ pub(crate) fn without_keys(kind: MapKind) -> OpError {
     match kind {
         MapKind::Queue | MapKind::Stack => OpError::NoKeys,
         _ => OpError::NoKeysAtAll,
+    }
+}
+
+/// What a value of a map of targets is.
+fn target(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::Cpumap => "a queue has 1 to 16384 packets, and a program is set by itself",
+        _ => "a device's index is not 0, and a program is set by itself",
     }
 }
 

@@ -15,6 +15,8 @@
 //! | `queue`, `stack` | none | first in, first out, or last in, first out ([`Map::push`]); one short lock |
 //! | `bloom_filter` | none | tells whether a value was pushed, with few false positives ([`Map::contains`]); no locks |
 //! | `ringbuf` | none | records of any length from programs to a host that may sleep ([`RingBuffer`]); no locks |
+//! | `devmap`, `cpumap`, `xskmap` | `u32` index | targets of redirections: devices, CPUs, AF_XDP sockets ([`Target`]) |
+//! | `devmap_hash` | `u32` | devices by any number |
 //! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`])
 //! |~~| `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`])
 //! |~~| `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
@@ -86,6 +88,7 @@ mod ring;
 mod ring_buffer;
 mod seed;
 mod table;
+mod targets;
 mod trie;
 mod update;
 mod values;
@@ -93,7 +96,7 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
-pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Unfrozen};
+pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Target, Unfrozen};
 pub use options::Options;
 pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};

@@ -7,6 +7,7 @@ mod locked;
 pub(crate) mod queue;
 mod references;
 mod ring;
+mod targets;
 
 use std::ptr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -30,6 +31,7 @@ use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
 pub use batch::{BatchCursor, BatchError};
+pub use targets::Target;
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
 ///
@@ -92,6 +94,7 @@ macro_rules! each {
             Table::Queue($table) => $body,
             Table::Bloom($table) => $body,
             Table::Ring($table) => $body,
+            Table::Targets($table) => $body,
         }
     };
 }
@@ -184,6 +187,7 @@ impl Map {
             Table::Trie(trie) => trie.len(),
             Table::References(programs) => programs.filled(),
             Table::Queue(queue) => queue.len(),
+            Table::Targets(targets) => targets.len(),
             Table::Bloom(_) | Table::Ring(_) => 0,
         }
     }
@@ -246,6 +250,7 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => Ok(array.read(from, to)),
+                Table::Targets(targets) => Ok(targets.read(from, to)),
                 Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
                 Table::References(_) => Err(OpError::HoldsReferences),
@@ -268,6 +273,7 @@ impl Map {
     pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
+        self.check_target(key, value)?;
         self.change(|| {
             let source = Source::All(value.as_ptr());
             // SAFETY: both lengths were checked.
@@ -314,6 +320,13 @@ impl Map {
             match &self.table {
                 Table::Array(array) => {
                     let next = array.next_index(after.map(|after| crate::racy::load4(after)));
+                    if let Some(next) = next {
+                        key.copy_from_slice(&next.to_ne_bytes());
+                    }
+                    next.is_some()
+                }
+                Table::Targets(targets) => {
+                    let next = targets.next_index(after.map(|after| crate::racy::load4(after)));
                     if let Some(next) = next {
                         key.copy_from_slice(&next.to_ne_bytes());
                     }
@@ -375,7 +388,7 @@ impl Map {
         match &self.table {
             Table::Hash(_) | Table::Trie(_) => self.memory.domain.is(domain),
             Table::References(references) => !references.is_keyed() || self.memory.domain.is(domain),
-            Table::Array(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => true,
+            Table::Array(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Targets(_) => true,
         }
     }
 
@@ -450,6 +463,7 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => array.update(key, source, flags),
+                Table::Targets(targets) => targets.update(key, source, flags),
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
@@ -466,6 +480,7 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(_) => Err(OpError::CannotDelete),
+                Table::Targets(targets) => targets.delete(key),
                 Table::Hash(hash) => hash.delete(key, caller),
                 Table::Trie(trie) => trie.delete(key, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
@@ -566,6 +581,7 @@ impl Map {
             OpError::PushFlags => MapError::PushFlags { map, kind },
             OpError::NoQueue => MapError::NotAQueue { map, kind, operation: "push" },
             OpError::Busy => MapError::Busy { map },
+            OpError::BadTarget => MapError::BadTarget { map, kind, key },
             OpError::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
             OpError::NoMemory(source) => MapError::NoMemory { map, source },
         }
@@ -589,6 +605,7 @@ impl Iterator for Entries<'_> {
             let (map, cursor, batch) = (self.map, &mut self.cursor, &mut self.batch);
             match &map.table {
                 Table::Array(array) => array.batch(cursor, BATCH, batch),
+                Table::Targets(targets) => targets.batch(cursor, BATCH, batch),
                 // SAFETY: `caller` is this thread.
                 Table::Hash(hash) => map.inside(|caller| unsafe { hash.batch(cursor, batch, caller) }),
                 // SAFETY: `caller` is this thread.

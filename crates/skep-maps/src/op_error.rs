@@ -37,6 +37,8 @@ pub(crate) enum OpError {
     Busy,
     /// A bucket has more elements than the batch has room for.
     BucketLarger { count: usize, needed: usize },
+    /// The value names no target of the map's kind.
+    BadTarget,
     /// No memory within the limit, or none at all.
     NoMemory(skep_mem::Error),
 }
@@ -54,6 +56,7 @@ impl OpError {
             | Self::HoldsReferences
             | Self::NoKeys
             | Self::NoLock
+            | Self::BadTarget
             | Self::PushFlags => errno::EINVAL,
             Self::NoKeysAtAll | Self::NoQueue => errno::EOPNOTSUPP,
             Self::Busy | Self::LockHeld => errno::EBUSY,

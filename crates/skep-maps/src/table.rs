@@ -6,6 +6,7 @@ use crate::hash::Hash;
 use crate::queue::Queue;
 use crate::references::References;
 use crate::ring::Ring;
+use crate::targets::Targets;
 use crate::trie::Trie;
 
 /// One variant for each implementation.
@@ -18,4 +19,5 @@ pub(crate) enum Table {
     Queue(Queue),
     Bloom(Bloom),
     Ring(Ring),
+    Targets(Targets),
 }

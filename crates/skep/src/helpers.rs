@@ -74,6 +74,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (43, helper!(skb::change_head, 3)),
     (44, helper!(xdp::adjust_head, 2)),
     (48, helper!(skb::set_hash, 2)),
+    (51, helper!(redirect::redirect_map, 3)),
     (54, helper!(xdp::adjust_meta, 2)),
     (65, helper!(xdp::adjust_tail, 2)),
     (68, helper!(skb::load_bytes_relative, 5)),

@@ -11,7 +11,7 @@
 
 use crate::dispatch::Shape;
 use crate::error::Error;
-use crate::packet::{Effects, Packet};
+use crate::packet::Packet;
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
@@ -132,18 +132,6 @@ impl Hook {
         self.run_each(|program| Ok(each(program, program.run(packet)?)))
     }
 
-    /// As [`Hook::run`]; `each` also gets the effects of the run.
-    pub(crate) fn run_effects(
-        &self,
-        packet: &mut Packet,
-        mut each: impl FnMut(&Program, u64, &mut Effects) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        self.run_each(|program| {
-            let result = program.run(packet)?;
-            Ok(each(program, result, &mut packet.effects))
-        })
-    }
-
     /// As [`Hook::run`], with programs of type `raw` and a buffer.
     ///
     /// # Errors
@@ -168,7 +156,11 @@ impl Hook {
         Ok(self.inner.list().0.iter().map(|attached| attached.program.clone()).collect())
     }
 
-    fn run_each(&self, mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>) -> Result<(), Error> {
+    /// Runs each program by `run`, until that returns [`ControlFlow::Break`].
+    pub(crate) fn run_each(
+        &self,
+        mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
         let domain = &self.inner.shared.domain;
         let section = domain.enter()?;
         let mut sleepable = None;

@@ -83,6 +83,7 @@ mod sequences;
 mod shared;
 mod steps;
 mod surroundings;
+mod targets;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
@@ -105,4 +106,5 @@ pub use skep_maps::{
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
+pub use targets::TargetMap;
 pub use world::World;

@@ -7,8 +7,8 @@
 
 mod effects;
 
-pub(crate) use effects::Effects;
 pub use effects::{Copied, Outcome, Redirect};
+pub(crate) use effects::{DeviceTarget, Effects};
 use skep_abi::{SkbContext, XdpContext};
 
 /// Headroom in bytes, as Linux gives XDP programs.

@@ -8,7 +8,7 @@ use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, takes_part};
-use crate::packet::{Outcome, Packet};
+use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -195,10 +195,14 @@ impl Program {
         let before = packet.bytes().to_vec();
         let result = self.run_with(engine, packet)?;
         let verdict = self.program_type().verdict(result);
+        let redirect = packet.effects.redirect.filter(|_| verdict == Some("redirect"));
+        let several = redirect == Some(Redirect::Devices);
+        let devices = packet.effects.devices.iter().filter(|_| several).map(|target| target.index).collect();
         Ok(Outcome {
             result,
             verdict,
-            redirect: packet.effects.redirect.filter(|_| verdict == Some("redirect")),
+            redirect,
+            devices,
             clones: std::mem::take(&mut packet.effects.clones),
             changed: before != packet.bytes(),
         })

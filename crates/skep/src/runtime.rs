@@ -13,7 +13,7 @@ use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Loads objects and runs their programs. Cheap to clone; clones are the same runtime.
 #[derive(Clone)]
@@ -305,6 +305,7 @@ impl RuntimeBuilder {
                 loads: OnceLock::new(),
                 log: self.log,
                 surroundings: self.surroundings,
+                target_programs: Mutex::default(),
             }),
         })
     }

@@ -1,6 +1,6 @@
 //! What all programs of a runtime share while they run. Helpers find it through [`RunEnv::host`].
 
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Connected, Dispatch};
 use crate::error::Error;
 use crate::image::Image;
 use crate::surroundings::Surroundings;
@@ -11,7 +11,7 @@ use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Receives what programs print: the program's name and the message without its line end.
 pub(crate) type Log = dyn Fn(&str, &str) + Send + Sync;
@@ -40,6 +40,16 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    /// Programs of redirection targets, by number. A leaf.
+    pub(crate) target_programs: Mutex<TargetPrograms>,
+}
+
+/// The programs that elements of maps of devices and CPUs name.
+#[derive(Default)]
+pub(crate) struct TargetPrograms {
+    pub(crate) known: BTreeMap<u32, Weak<Connected>>,
+    /// The last number that was given out.
+    last: u32,
 }
 
 pub(crate) struct Helper {
@@ -63,6 +73,26 @@ impl Shared {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.surroundings.clock.now()
+    }
+
+    pub(crate) fn target_programs(&self) -> MutexGuard<'_, TargetPrograms> {
+        self.target_programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a program, which it keeps; never 0.
+    pub(crate) fn add_target_program(&self, program: &Arc<Connected>) -> u32 {
+        let mut programs = self.target_programs();
+        programs.known.retain(|_, program| program.strong_count() > 0);
+        let mut known = programs.known.iter();
+        if let Some((number, _)) = known.find(|(_, known)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(program)))
+        {
+            return *number;
+        }
+        // An element may still have the number of a program that is gone, so each number is used once.
+        let number = programs.last.saturating_add(1);
+        programs.last = number;
+        programs.known.insert(number, Arc::downgrade(program));
+        number
     }
 
     pub(crate) fn log(&self, program: &str, message: &str) {

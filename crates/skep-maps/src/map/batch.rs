@@ -73,6 +73,10 @@ impl Map {
                 array.batch(inside, count, &mut out);
                 Ok(out.len() < count)
             }
+            Table::Targets(targets) => {
+                targets.batch(inside, count, &mut out);
+                Ok(out.len() < count)
+            }
             Table::Trie(trie) => {
                 // A trie has one lock; hold it for some elements at a time.
                 loop {

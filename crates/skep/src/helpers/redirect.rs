@@ -3,9 +3,10 @@
 
 use super::errno::EINVAL;
 use crate::image::{Image, Input};
-use crate::packet::{Copied, Effects, Packet, Redirect};
+use crate::packet::{Copied, DeviceTarget, Effects, Packet, Redirect};
 use crate::shared::Shared;
-use skep_abi::{RunEnv, SkbContext};
+use skep_abi::{MapKind, RunEnv, SkbContext, XdpContext};
+use skep_maps::Map;
 use std::net::IpAddr;
 
 /// `BPF_F_INGRESS`.
@@ -33,6 +34,51 @@ pub(super) unsafe fn redirect(index: u64, flags: u64, env: *mut RunEnv) -> u64 {
     }
     record(effects, Redirect::Device { index: index as u32, ingress: flags & INGRESS != 0 });
     if xdp { XDP_REDIRECT } else { TC_REDIRECT }
+}
+
+/// Sends an XDP packet to a target in a map: a device, a CPU or a socket. If there is none with that key, returns the
+/// verdict in the lowest bits of the flags.
+#[inline]
+pub(super) unsafe fn redirect_map(map: u64, key: u64, flags: u64, env: *mut RunEnv) -> u64 {
+    /// The verdict if there is no such target.
+    const OTHERWISE: u64 = 3;
+    /// `BPF_F_BROADCAST` and `BPF_F_EXCLUDE_INGRESS`.
+    const BROADCAST: u64 = 1 << 3;
+    const EXCLUDE_INGRESS: u64 = 1 << 4;
+    // SAFETY: the verifier proved that it is a map; `env` is the environment of the run in progress.
+    let (map, effects, cpu, context) = unsafe {
+        let map = &*std::ptr::with_exposed_provenance::<Map>(map as usize);
+        (map, Effects::of_run(env), (*env).cpu, (*env).context)
+    };
+    let of_devices = matches!(map.kind(), MapKind::Devmap | MapKind::DevmapHash);
+    let known = if of_devices { OTHERWISE | BROADCAST | EXCLUDE_INGRESS } else { OTHERWISE };
+    let Some(effects) = effects.filter(|_| flags & !known == 0) else { return XDP_ABORTED };
+    let key = key as u32;
+    if flags & BROADCAST != 0 {
+        // SAFETY: only XDP programs may call this, on packets.
+        let from = unsafe { (*(context as *const XdpContext)).ingress_ifindex };
+        effects.devices.clear();
+        for (_, value) in map.entries() {
+            let word =
+                |at: usize| value.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+            let (index, program) = (word(0), word(4));
+            if flags & EXCLUDE_INGRESS == 0 || index != from {
+                effects.devices.push(DeviceTarget { index, program });
+            }
+        }
+        effects.program = 0;
+        effects.redirect = Some(Redirect::Devices);
+        return XDP_REDIRECT;
+    }
+    // SAFETY: the run is in a section of the map's domain, as this virtual CPU.
+    let Some(target) = (unsafe { map.target(key, cpu) }) else { return flags & OTHERWISE };
+    effects.program = if map.kind() == MapKind::Xskmap { 0 } else { target.second };
+    effects.redirect = Some(match map.kind() {
+        MapKind::Cpumap => Redirect::Cpu { cpu: key },
+        MapKind::Xskmap => Redirect::Socket { socket: target.second },
+        _ => Redirect::Device { index: target.first, ingress: false },
+    });
+    XDP_REDIRECT
 }
 
 /// Sends the packet into the other end of a device's pair.
@@ -96,6 +142,7 @@ pub(super) unsafe fn clone_redirect(context: u64, index: u64, flags: u64, env: *
 /// The last call decides.
 fn record(effects: Option<&mut Effects>, to: Redirect) {
     if let Some(effects) = effects {
+        effects.program = 0;
         effects.redirect = Some(to);
     }
 }

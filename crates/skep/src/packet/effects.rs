@@ -14,6 +14,18 @@ pub(crate) struct Effects {
     pub(crate) redirect: Option<Redirect>,
     /// In the order in which they were made.
     pub(crate) clones: Vec<Copied>,
+    /// The targets of [`Redirect::Devices`].
+    pub(crate) devices: Vec<DeviceTarget>,
+    /// The number of the program of the last redirection's target in a map, 0 for none.
+    pub(crate) program: u32,
+}
+
+/// A device in a map of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceTarget {
+    pub(crate) index: u32,
+    /// The number of its program, 0 for none.
+    pub(crate) program: u32,
 }
 
 /// Where a program sends a packet instead of letting it pass.
@@ -38,6 +50,18 @@ pub enum Redirect {
         index: u32,
         /// The next hop; `None` if the routes should say.
         next_hop: Option<IpAddr>,
+    },
+    /// Out of all devices of a map (`BPF_F_BROADCAST`): [`Outcome::devices`] lists them.
+    Devices,
+    /// To another CPU, which goes on with it (`cpumap`).
+    Cpu {
+        /// The CPU: the key in the map.
+        cpu: u32,
+    },
+    /// To an AF_XDP socket (`xskmap`).
+    Socket {
+        /// The socket's number, as the host wrote it into the map.
+        socket: u32,
     },
 }
 
@@ -64,6 +88,8 @@ pub struct Outcome {
     pub redirect: Option<Redirect>,
     /// Copies that were sent elsewhere, in order.
     pub clones: Vec<Copied>,
+    /// The devices that it leaves by, if it is redirected to several.
+    pub devices: Vec<u32>,
     /// Whether the bytes of the packet changed, or their number.
     pub changed: bool,
 }
@@ -87,6 +113,9 @@ impl Effects {
         self.redirect = None;
         if !self.clones.is_empty() {
             self.clones.clear();
+        }
+        if !self.devices.is_empty() {
+            self.devices.clear();
         }
     }
 }

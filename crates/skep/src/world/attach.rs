@@ -95,13 +95,14 @@ impl World {
             return Err(Error::OtherWorld { program: name() });
         }
         let type_name = program.program_type().name;
-        let fits = match place {
-            Place::Xdp => program.image().input == Input::Xdp,
-            Place::Ingress | Place::Egress => ["sched_cls", "sched_act"].contains(&type_name),
+        let (fits, expected) = match place {
+            Place::Xdp => (program.image().input == Input::Xdp, "xdp programs"),
+            Place::Ingress | Place::Egress => {
+                (["sched_cls", "sched_act"].contains(&type_name), "sched_cls or sched_act programs")
+            }
+            Place::Devmap | Place::Cpumap => (false, "programs of elements of maps (TargetMap::set_program)"),
         };
         if !fits {
-            let expected =
-                if place == Place::Xdp { "xdp programs" } else { "sched_cls or sched_act programs" };
             let given = format!("one of type {type_name}");
             return Err(Error::WrongAttachment { program: name(), expected: expected.into(), given });
         }

@@ -16,6 +16,8 @@ use super::{World, stack};
 use crate::error::Error;
 use crate::hook::Hook;
 use crate::packet::{Packet, Redirect};
+use crate::program::Program;
+use crate::targets;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -57,9 +59,18 @@ enum Station {
 enum Next {
     Go(Station),
     End(Fate),
+    /// The program of a target in a map.
+    Target(Box<TargetProgram>),
 }
 
-use Next::{End, Go};
+struct TargetProgram {
+    /// `None` if the host has dropped it.
+    program: Option<Program>,
+    place: Place,
+    device: u32,
+}
+
+use Next::{End, Go, Target};
 
 impl World {
     /// Sends a packet into a device, as if it had come in there, and tells its whole way: the programs that it met, and
@@ -124,11 +135,11 @@ impl Injector {
         }
         trace.clear();
         let mut copies = Copies::default();
-        trace.fate = self.walk(Station::Xdp(device), packet, 0, &mut trace.hops, &mut copies)?;
+        trace.fate = self.walk(Go(Station::Xdp(device)), packet, 0, &mut trace.hops, &mut copies)?;
         let mut number = 0;
-        while let Some((station, mut copy)) = copies.waiting.pop_front() {
+        while let Some((start, mut copy)) = copies.waiting.pop_front() {
             number += 1;
-            let fate = self.walk(station, &mut copy, number, &mut trace.hops, &mut copies)?;
+            let fate = self.walk(start, &mut copy, number, &mut trace.hops, &mut copies)?;
             trace.copies.push(Ended { fate, packet: copy });
         }
         Ok(())
@@ -136,28 +147,30 @@ impl Injector {
 
     fn walk(
         &self,
-        start: Station,
+        start: Next,
         packet: &mut Packet,
         copy: u32,
         hops: &mut Vec<Hop>,
         copies: &mut Copies,
     ) -> Result<Fate, Error> {
         let mut walk = Walk { layout: &self.layout, packet, copy, hops, copies };
-        let mut station = start;
-        for _ in 0..self.max_steps {
-            match walk.step(station)? {
-                Go(next) => station = next,
+        let (mut next, mut steps) = (start, 0);
+        loop {
+            next = match next {
                 End(fate) => return Ok(fate),
-            }
+                _ if steps == self.max_steps => return Ok(Fate::Loop { steps }),
+                Go(station) => walk.step(station)?,
+                Target(target) => walk.target(&target)?,
+            };
+            steps += 1;
         }
-        Ok(Fate::Loop { steps: self.max_steps })
     }
 }
 
 /// Copies that have not ended yet.
 #[derive(Default)]
 struct Copies {
-    waiting: std::collections::VecDeque<(Station, Packet)>,
+    waiting: std::collections::VecDeque<(Next, Packet)>,
     made: usize,
 }
 
@@ -198,17 +211,30 @@ impl Walk<'_> {
         self.packet.info.ifindex = 0;
         let pass = Go(Station::Ingress(index));
         let Some(hook) = &at.xdp else { return Ok(pass) };
-        self.run(hook, index, Place::Xdp, |program, verdict, redirect| match (verdict, redirect) {
-            (Some("pass"), _) => None,
-            (Some("tx"), _) => Some(Go(Station::Leave(index))),
-            (Some("redirect"), Some(Redirect::Device { index, .. })) => Some(Go(Station::Leave(index))),
-            (Some("redirect"), _) => Some(End(Fate::NoTarget { program: Arc::clone(program) })),
-            (verdict, _) => Some(End(Fate::Dropped {
-                program: Arc::clone(program),
-                verdict: verdict.unwrap_or("aborted"),
-            })),
+        let next = self.run(hook, index, Place::Xdp, |program, verdict, packet, copies| {
+            after_xdp(program, verdict, index, packet, copies)
+        })?;
+        Ok(next.unwrap_or(pass))
+    }
+
+    /// The program of a target that the packet was redirected to.
+    fn target(&mut self, target: &TargetProgram) -> Result<Next, Error> {
+        let device = target.device;
+        let Some(program) = &target.program else { return Ok(End(Fate::NoProgram { device })) };
+        self.packet.info.ifindex = if target.place == Place::Devmap { device } else { 0 };
+        let result = program.run(self.packet)?;
+        let verdict = program.program_type().verdict(result);
+        self.hop(program, device, target.place, result, verdict);
+        self.packet.info.ifindex = 0;
+        Ok(match (target.place, verdict) {
+            (Place::Devmap, Some("pass")) => Go(Station::Leave(device)),
+            (Place::Cpumap, Some("pass")) => Go(Station::Ingress(device)),
+            (Place::Cpumap, Some("redirect")) => {
+                after_xdp(program, verdict, device, self.packet, self.copies)
+                    .unwrap_or_else(|| dropped(program, verdict))
+            }
+            _ => dropped(program, verdict),
         })
-        .map(|next| next.unwrap_or(pass))
     }
 
     fn tc(&mut self, index: u32, place: Place) -> Result<Next, Error> {
@@ -225,9 +251,9 @@ impl Walk<'_> {
             }
         };
         let Some(hook) = hook else { return Ok(Go(pass)) };
-        let next = self.run(hook, index, place, |program, verdict, redirect| {
-            let program = || Arc::clone(program);
-            match (verdict?, redirect) {
+        let next = self.run(hook, index, place, |program, verdict, packet, _| {
+            let program = || Arc::clone(program.image().shared_name());
+            match (verdict?, packet.effects.redirect) {
                 ("ok" | "reclassify", _) => Some(Go(pass)),
                 ("shot", _) => Some(End(Fate::Dropped { program: program(), verdict: "shot" })),
                 (verdict @ ("stolen" | "queued" | "trap"), _) => {
@@ -248,26 +274,35 @@ impl Walk<'_> {
         hook: &Hook,
         device: u32,
         place: Place,
-        decide: impl Fn(&Arc<str>, Option<&'static str>, Option<Redirect>) -> Option<Next>,
+        decide: impl Fn(&Program, Option<&'static str>, &mut Packet, &mut Copies) -> Option<Next>,
     ) -> Result<Option<Next>, Error> {
         let mut next = None;
-        let (copy, hops, copies) = (self.copy, &mut *self.hops, &mut *self.copies);
-        hook.run_effects(self.packet, |program, result, effects| {
+        hook.run_each(|program| {
+            let result = program.run(self.packet)?;
             let verdict = program.program_type().verdict(result);
-            let redirect = effects.redirect.filter(|_| verdict == Some("redirect"));
-            let name = program.image().shared_name();
-            for copied in effects.clones.drain(..) {
-                if copies.made < MAX_COPIES {
-                    copies.made += 1;
-                    copies.waiting.push_back((station_of(copied.to), copied.packet));
-                }
-            }
-            next = decide(name, verdict, redirect);
-            let program = Arc::clone(name);
-            hops.push(Hop { copy, device, place, program, result, verdict, redirect });
-            if next.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            self.hop(program, device, place, result, verdict);
+            next = decide(program, verdict, self.packet, self.copies);
+            Ok(if next.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(next)
+    }
+
+    /// Notes a program, and takes the copies that it sent.
+    fn hop(
+        &mut self,
+        program: &Program,
+        device: u32,
+        place: Place,
+        result: u64,
+        verdict: Option<&'static str>,
+    ) {
+        let effects = &mut self.packet.effects;
+        for copied in effects.clones.drain(..) {
+            self.copies.add(Go(station_of(copied.to)), copied.packet);
+        }
+        let redirect = effects.redirect.filter(|_| verdict == Some("redirect"));
+        let program = Arc::clone(program.image().shared_name());
+        self.hops.push(Hop { copy: self.copy, device, place, program, result, verdict, redirect });
     }
 
     /// The machine's own network stack: it receives the packet, or forwards it.
@@ -304,6 +339,61 @@ impl Walk<'_> {
     }
 }
 
+impl Copies {
+    fn add(&mut self, next: Next, packet: Packet) {
+        if self.made < MAX_COPIES {
+            self.made += 1;
+            self.waiting.push_back((next, packet));
+        }
+    }
+}
+
+/// What the verdict of an XDP program on `device` leads to; `None` if the packet passes.
+fn after_xdp(
+    program: &Program,
+    verdict: Option<&'static str>,
+    device: u32,
+    packet: &mut Packet,
+    copies: &mut Copies,
+) -> Option<Next> {
+    let target = |number: u32, place, device| {
+        let program = targets::program(program.shared(), number);
+        Target(Box::new(TargetProgram { program, place, device }))
+    };
+    let out = |index: u32, number: u32| match number {
+        0 => Go(Station::Leave(index)),
+        number => target(number, Place::Devmap, index),
+    };
+    let effects = &mut packet.effects;
+    Some(match (verdict, effects.redirect) {
+        (Some("pass"), _) => return None,
+        (Some("tx"), _) => Go(Station::Leave(device)),
+        (Some("redirect"), Some(Redirect::Device { index, .. })) => out(index, effects.program),
+        (Some("redirect"), Some(Redirect::Devices)) => {
+            let devices = std::mem::take(&mut effects.devices);
+            let Some((first, others)) = devices.split_first() else {
+                return Some(End(Fate::NoTarget { program: Arc::clone(program.image().shared_name()) }));
+            };
+            for other in others {
+                copies.add(out(other.index, other.program), packet.clone());
+            }
+            out(first.index, first.program)
+        }
+        (Some("redirect"), Some(Redirect::Cpu { .. })) => match effects.program {
+            0 => Go(Station::Ingress(device)),
+            number => target(number, Place::Cpumap, device),
+        },
+        (Some("redirect"), Some(Redirect::Socket { socket })) => End(Fate::Socket { socket }),
+        (Some("redirect"), _) => End(Fate::NoTarget { program: Arc::clone(program.image().shared_name()) }),
+        _ => dropped(program, verdict),
+    })
+}
+
+fn dropped(program: &Program, verdict: Option<&'static str>) -> Next {
+    let program = Arc::clone(program.image().shared_name());
+    End(Fate::Dropped { program, verdict: verdict.unwrap_or("aborted") })
+}
+
 /// Where a redirection leads in tc.
 fn station_of(redirect: Redirect) -> Station {
     match redirect {
@@ -311,5 +401,7 @@ fn station_of(redirect: Redirect) -> Station {
         Redirect::Device { index, ingress: true } => Station::Ingress(index),
         Redirect::Peer { index } => Station::Peer(index),
         Redirect::Neighbour { index, next_hop } => Station::Neighbour(index, next_hop),
+        // Only XDP programs have maps of targets.
+        Redirect::Devices | Redirect::Cpu { .. } | Redirect::Socket { .. } => Station::Leave(0),
     }
 }

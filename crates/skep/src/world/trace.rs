@@ -15,6 +15,10 @@ pub enum Place {
     Ingress,
     /// tc, for packets that leave.
     Egress,
+    /// XDP, on a packet that was redirected to the device through a map.
+    Devmap,
+    /// XDP, on the CPU that a packet was redirected to; the device is the one that it came in on.
+    Cpumap,
 }
 
 /// The way of a packet and of its copies.
@@ -88,6 +92,16 @@ pub enum Fate {
         program: Arc<str>,
         /// Its verdict.
         verdict: &'static str,
+    },
+    /// An AF_XDP socket has it.
+    Socket {
+        /// The socket's number, as the host wrote it into the map.
+        socket: u32,
+    },
+    /// The target that it was redirected to has a program that the host no longer keeps.
+    NoProgram {
+        /// The device of the target, or the one that it came in on.
+        device: u32,
     },
     /// A program asked for a redirection and named no target.
     NoTarget {
@@ -195,6 +209,10 @@ impl Shown<'_> {
             Fate::Delivered { device } => format!("delivered on {}", name(device)),
             Fate::Dropped { program, verdict } => format!("dropped by {program}: {verdict}"),
             Fate::Consumed { program, verdict } => format!("kept by {program}: {verdict}"),
+            Fate::Socket { socket } => format!("received by socket {socket}"),
+            Fate::NoProgram { device } => {
+                format!("dropped: the program of the target on {} is gone", name(device))
+            }
             Fate::NoTarget { program } => format!("dropped: {program} redirects it and names no target"),
             Fate::NoDevice { device } => format!("dropped: there is no device {device}"),
             Fate::Down { device } => format!("dropped: {} is down", name(device)),
@@ -218,6 +236,9 @@ impl Shown<'_> {
         match redirect {
             Redirect::Device { index, ingress: false } => format!("to {}", self.name(index)),
             Redirect::Device { index, ingress: true } => format!("into {}", self.name(index)),
+            Redirect::Devices => "to several devices".to_owned(),
+            Redirect::Cpu { cpu } => format!("to CPU {cpu}"),
+            Redirect::Socket { socket } => format!("to socket {socket}"),
             Redirect::Peer { index } => format!("into the peer of {}", self.name(index)),
             Redirect::Neighbour { index, next_hop: None } => {
                 format!("to a neighbour on {}", self.name(index))
@@ -259,6 +280,8 @@ impl fmt::Display for Place {
             Self::Xdp => "xdp",
             Self::Ingress => "ingress",
             Self::Egress => "egress",
+            Self::Devmap => "devmap",
+            Self::Cpumap => "cpumap",
         })
     }
 }

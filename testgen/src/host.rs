@@ -156,7 +156,7 @@ impl Host {
                 ingress_ifindex: source.number() as u32,
                 rx_queue_index: source.number() as u32,
                 egress_ifindex: source.number() as u32,
-                reserved: 0,
+                ..XdpContext::default()
             };
             let packet = &*self.context;
             *self.skb = SkbContext {
@@ -166,6 +166,7 @@ impl Host {
                 buffer_start: packet.buffer_start,
                 buffer_end: packet.buffer_end,
                 len: length as u32,
+                network: 14,
                 ingress_ifindex: packet.ingress_ifindex,
                 mark: packet.rx_queue_index,
                 priority: packet.egress_ifindex,

@@ -229,6 +229,8 @@ pub struct XdpContext {
     pub egress_ifindex: u32,
     /// Unused.
     pub reserved: u32,
+    /// Address of the packet that owns the buffer, for helpers that make it larger, or 0.
+    pub packet: u64,
 }
 
 /// The native context of socket-buffer programs (socket filters and classifiers).
@@ -248,8 +250,12 @@ pub struct SkbContext {
     pub buffer_start: u64,
     /// One past the last byte that the packet may grow to.
     pub buffer_end: u64,
+    /// Address of the packet that owns the buffer, for helpers that make it larger, or 0.
+    pub packet: u64,
     /// Time stamp in nanoseconds.
     pub tstamp: u64,
+    /// The device's own time stamp.
+    pub hwtstamp: u64,
     pub len: u32,
     pub pkt_type: u32,
     pub mark: u32,
@@ -276,4 +282,38 @@ pub struct SkbContext {
     pub wire_len: u32,
     pub gso_segs: u32,
     pub gso_size: u32,
+    /// How its segments are made: bits of [`SkbContext::GSO_TCP`].
+    pub gso_type: u32,
+    /// Bytes from the link-layer header to `data`: 0 for programs that see this header.
+    pub link: u32,
+    /// Bytes from `data` to the network header.
+    pub network: u32,
+    /// The sum of the packet's bytes from its network header on, where `summed` says that it is known.
+    pub sum: u32,
+    /// What is known of the packet's checksums: one of [`SkbContext::UNSUMMED`] and the like.
+    pub summed: u8,
+    /// How many checksums are known to be right, less one, with [`SkbContext::CORRECT`].
+    pub sum_level: u8,
+    pub tstamp_type: u8,
+    /// 1 if the packet has been put into another one.
+    pub encapsulated: u8,
+}
+
+impl SkbContext {
+    /// Nothing is known (`CHECKSUM_NONE`).
+    pub const UNSUMMED: u8 = 0;
+    /// Checksums have been found right (`CHECKSUM_UNNECESSARY`).
+    pub const CORRECT: u8 = 1;
+    /// The sum of all bytes is known (`CHECKSUM_COMPLETE`).
+    pub const COMPLETE: u8 = 2;
+    /// The checksum is to be filled in by the device (`CHECKSUM_PARTIAL`).
+    pub const PARTIAL: u8 = 3;
+    /// Segments of TCP over IPv4 (`SKB_GSO_TCPV4`).
+    pub const GSO_TCPV4: u32 = 1;
+    /// Segments of TCP over IPv6 (`SKB_GSO_TCPV6`).
+    pub const GSO_TCPV6: u32 = 1 << 4;
+    /// Segments of UDP (`SKB_GSO_UDP_L4`).
+    pub const GSO_UDP: u32 = 1 << 17;
+    /// Segments of TCP.
+    pub const GSO_TCP: u32 = Self::GSO_TCPV4 | Self::GSO_TCPV6;
 }

@@ -7,25 +7,21 @@ use skep_isa::Size;
 const NET_OFF: i64 = -0x10_0000;
 /// `SKF_LL_OFF` of `linux/filter.h`: offsets from here to `SKF_NET_OFF` are relative to the link-layer header.
 const LL_OFF: i64 = -0x20_0000;
-/// Bytes of an Ethernet header, with which packets begin here.
-const ETHERNET: u64 = 14;
 
 impl SkbContext {
     /// The address of the `size` bytes that a legacy load at that offset reads, if all of them are in the packet.
-    /// Packets begin with their link-layer header, an Ethernet header; the network header follows.
     pub fn legacy_load(&self, offset: i32, size: Size) -> Option<u64> {
         let offset = i64::from(offset);
         let start = if offset >= 0 {
-            offset as u64
+            self.data + offset as u64
         } else if offset >= NET_OFF {
-            ETHERNET + (offset - NET_OFF) as u64
+            self.data + u64::from(self.network) + (offset - NET_OFF) as u64
         } else if offset >= LL_OFF {
-            (offset - LL_OFF) as u64
+            self.data - u64::from(self.link) + (offset - LL_OFF) as u64
         } else {
             return None;
         };
-        let end = start + u64::from(size.bytes());
-        (end <= self.data_end.saturating_sub(self.data)).then(|| self.data + start)
+        (start + u64::from(size.bytes()) <= self.data_end).then_some(start)
     }
 }
 
@@ -48,7 +44,7 @@ mod tests {
 
     #[test]
     fn legacy_loads_stay_in_the_packet_for_each_kind_of_offset() {
-        let skb = SkbContext { data: 1000, data_end: 1060, ..SkbContext::default() };
+        let skb = SkbContext { data: 1000, data_end: 1060, network: 14, ..SkbContext::default() };
         let at = |offset: i32, size| skb.legacy_load(offset, size);
         assert_eq!(at(0, Size::B1), Some(1000));
         assert_eq!(at(56, Size::B4), Some(1056));
@@ -62,5 +58,9 @@ mod tests {
         assert_eq!(at(-0x10_0001, Size::B1), None);
         assert_eq!(at(-0x20_0001, Size::B1), None);
         assert_eq!(at(i32::MIN, Size::B1), None);
+        let inside = SkbContext { data: 1014, link: 14, network: 0, ..skb };
+        assert_eq!(inside.legacy_load(0, Size::B1), Some(1014));
+        assert_eq!(inside.legacy_load(-0x10_0000, Size::B1), Some(1014));
+        assert_eq!(inside.legacy_load(-0x20_0000, Size::B1), Some(1000));
     }
 }

@@ -261,13 +261,17 @@ fn native_size(layout: &ContextLayout) -> u64 {
 fn native_field(layout: &ContextLayout, offset: u64, bytes: u64) -> Option<bool> {
     let (offset, bytes) = (u32::try_from(offset).ok()?, u32::try_from(bytes).ok()?);
     let starts_in = |field: &&ContextField| {
-        field.native_offset.is_some_and(|start| (start..start + field.native_size.bytes()).contains(&offset))
+        let bytes = field.native_size.bytes().max(field.size.bytes());
+        field.native_offset.is_some_and(|start| (start..start + bytes).contains(&offset))
     };
     let field = layout.fields.iter().find(starts_in)?;
     let inside = offset - field.native_offset?;
     if field.kind != FieldKind::Scalar {
         return (inside == 0 && bytes == field.native_size.bytes()).then_some(false);
     }
+    // The whole field may be smaller natively.
+    let whole = inside == 0 && bytes == field.native_size.bytes();
+    let bytes = if whole { field.size.bytes() } else { bytes };
     let writable = field.allows(inside, bytes, true);
     (writable || field.allows(inside, bytes, false)).then_some(writable)
 }

@@ -91,6 +91,7 @@ impl Program {
         let result = match image.input {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
+                (context.packet, env.run) = packet.begin();
                 env.context = &raw mut context as u64;
                 // SAFETY: as in `Program::run_with`.
                 let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
@@ -99,6 +100,7 @@ impl Program {
             }
             Input::Skb => {
                 let mut context: SkbContext = packet.skb();
+                (context.packet, env.run) = packet.begin();
                 env.context = &raw mut context as u64;
                 // SAFETY: as above.
                 let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };

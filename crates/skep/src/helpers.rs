@@ -26,6 +26,7 @@ macro_rules! helper {
 
 #[cfg(test)]
 mod book_tests;
+mod buffer;
 mod callback;
 mod checksum;
 pub(crate) mod conformance;
@@ -38,12 +39,15 @@ pub(crate) mod own;
 mod packet;
 mod print;
 mod redirect;
+mod resize;
 mod ring;
 mod route;
 mod sections;
 mod skb;
 mod system;
 mod text;
+mod tunnel;
+mod vlan;
 mod xdp;
 
 use skep_abi::HelperFn;
@@ -62,18 +66,29 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (11, helper!(checksum::l4_csum_replace, 5)),
     (12, helper!(callback::tail_call, 0)),
     (13, helper!(redirect::clone_redirect, 3)),
+    (17, helper!(skb::cgroup_classid, 1)),
+    (18, helper!(vlan::push, 3)),
+    (19, helper!(vlan::pop, 1)),
+    (20, helper!(tunnel::get_key, 4)),
+    (21, helper!(tunnel::set_key, 4)),
     (23, helper!(redirect::redirect, 2)),
+    (24, helper!(skb::route_realm, 1)),
     (26, helper!(packet::skb_load_bytes, 4)),
     (28, helper!(checksum::csum_diff, 5)),
+    (29, helper!(tunnel::get_opt, 3)),
+    (30, helper!(tunnel::set_opt, 3)),
+    (31, helper!(resize::change_proto, 3)),
+    (32, helper!(resize::change_type, 2)),
     (34, helper!(skb::get_hash_recalc, 1)),
-    (38, helper!(skb::change_tail, 3)),
-    (39, helper!(skb::pull_data, 2)),
-    (40, helper!(skb::csum_update, 0)),
+    (38, helper!(resize::change_tail, 3)),
+    (39, helper!(resize::pull_data, 2)),
+    (40, helper!(checksum::csum_update, 2)),
     (41, helper!(skb::set_hash_invalid, 1)),
     (42, helper!(system::get_numa_node_id, 0)),
-    (43, helper!(skb::change_head, 3)),
+    (43, helper!(resize::change_head, 3)),
     (44, helper!(xdp::adjust_head, 2)),
     (48, helper!(skb::set_hash, 2)),
+    (50, helper!(resize::adjust_room, 4)),
     (51, helper!(redirect::redirect_map, 3)),
     (54, helper!(xdp::adjust_meta, 2)),
     (65, helper!(xdp::adjust_tail, 2)),
@@ -84,6 +99,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (89, helper!(map::peek_elem, 2)),
     (93, helper!(lock::spin_lock, 1)),
     (94, helper!(lock::spin_unlock, 1)),
+    (97, helper!(resize::ecn_set_ce, 1)),
     (105, helper!(text::strtol, 4)),
     (106, helper!(text::strtoul, 4)),
     (118, helper!(system::jiffies64, 0)),
@@ -93,6 +109,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (132, helper!(ring::submit, 2)),
     (133, helper!(ring::discard, 2)),
     (134, helper!(ring::query, 2)),
+    (135, helper!(checksum::csum_level, 2)),
+    (151, helper!(skb::cgroup_classid, 1)),
     (152, helper!(redirect::redirect_neigh, 4)),
     (155, helper!(redirect::redirect_peer, 2)),
     (160, helper!(system::ktime_get_coarse_ns, 0)),
@@ -105,6 +123,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (188, helper!(xdp::get_buff_len, 1)),
     (189, helper!(xdp::load_bytes, 4)),
     (190, helper!(xdp::store_bytes, 4)),
+    (192, helper!(skb::set_tstamp, 3)),
     (195, helper!(map::lookup_percpu_elem, 3)),
     (197, helper!(dynptr::from_mem, 4)),
     (198, helper!(dynptr::ringbuf_reserve, 4)),
@@ -121,10 +140,16 @@ pub(crate) const TAIL_CALL: u32 = 12;
 
 /// Linux's error numbers, negated as helpers return them.
 pub(crate) mod errno {
+    pub(crate) const ENOENT: u64 = -2i64 as u64;
     pub(crate) const E2BIG: u64 = -7i64 as u64;
+    pub(crate) const ENOMEM: u64 = -12i64 as u64;
+    pub(crate) const EACCES: u64 = -13i64 as u64;
     pub(crate) const EFAULT: u64 = -14i64 as u64;
     pub(crate) const EINVAL: u64 = -22i64 as u64;
     pub(crate) const ERANGE: u64 = -34i64 as u64;
+    pub(crate) const EPROTO: u64 = -71i64 as u64;
+    pub(crate) const EOPNOTSUPP: u64 = -95i64 as u64;
+    pub(crate) const EALREADY: u64 = -114i64 as u64;
     pub(crate) const ENOTSUPP: u64 = -524i64 as u64;
 }
 
@@ -144,8 +169,10 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 10] = [
+    const FAILING: [(u32, [u64; 5]); 12] = [
+        (20, [CONTEXT, OUT, BYTES, 0, 0]),
         (26, [CONTEXT, 0, OUT, BYTES, 0]),
+        (29, [CONTEXT, OUT, BYTES, 0, 0]),
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
         (88, [QUEUE, OUT, 0, 0, 0]),
         (89, [QUEUE, OUT, 0, 0, 0]),

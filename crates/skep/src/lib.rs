@@ -93,7 +93,7 @@ pub use image::LoadTimes;
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
-pub use packet::{Copied, Outcome, Packet, PacketInfo, Redirect};
+pub use packet::{Checksum, Copied, Outcome, Packet, PacketInfo, Redirect, Tunnel, Vlan};
 pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;

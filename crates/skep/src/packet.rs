@@ -1,61 +1,63 @@
 //! Packets as programs see them: bytes with room to grow on both sides, and metadata.
 //!
 //! ```text
-//!   buffer  |<--- headroom --->|<--- bytes --->|<--- tailroom --->|
-//!           0                start            end              capacity
+//!   buffer  |<--- headroom --->|<- program's metadata ->|<--- bytes --->|<--- tailroom --->|
+//!           room                meta                     start           end          capacity
 //! ```
+//!
+//! A run works on a native context, which describes the buffer by addresses. Helpers that need more room than there is
+//! find the packet by [`SkbContext::packet`] or [`XdpContext::packet`] and move it to a larger buffer; they also change
+//! the addresses in the context. The program has lost its own pointers into the packet by then.
+//!
+//! What a run leaves beside the bytes, the next run finds: socket buffers keep their protocol, network header and tag.
+//! A packet that an XDP program has seen is a new socket buffer, as when it goes up from a driver.
 
 mod effects;
+mod info;
+mod room;
+mod tunnel;
 
 pub use effects::{Copied, Outcome, Redirect};
 pub(crate) use effects::{DeviceTarget, Effects};
+pub use info::{Checksum, PacketInfo, Vlan};
+pub use tunnel::Tunnel;
+
 use skep_abi::{SkbContext, XdpContext};
 
 /// Headroom in bytes, as Linux gives XDP programs.
 const HEADROOM: usize = 256;
 /// Tailroom in bytes.
 const TAILROOM: usize = 320;
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 
 /// A packet in its own buffer, which can be reused for any number of packets.
 #[derive(Clone, Debug)]
 pub struct Packet {
     buffer: Vec<u8>,
+    /// Where the room for XDP programs begins.
+    room: usize,
+    /// Where the metadata begins that XDP programs put before the packet.
+    meta: usize,
     start: usize,
     end: usize,
+    /// What a socket buffer says of its headers, if a helper has changed that.
+    headers: Option<Headers>,
+    tunnel: Option<Box<Tunnel>>,
     /// What the last run did besides its result.
     pub(crate) effects: Effects,
     /// The metadata; programs may change part of it.
     pub info: PacketInfo,
 }
 
-/// Metadata of a packet: fields of `struct xdp_md` and `struct __sk_buff`.
-///
-/// `protocol` of socket-buffer programs is always that of the Ethernet header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketInfo {
-    /// Index of the interface that the packet came in on.
-    pub ingress_ifindex: u32,
-    /// Index of the interface that the packet is at; 0: the one that it came in on. For XDP programs of an interface
-    /// that sends, that interface.
-    pub ifindex: u32,
-    /// Index of its receive queue.
-    pub rx_queue_index: u32,
-    /// Time stamp in nanoseconds; classifiers may set it.
-    pub tstamp: u64,
-    /// Mark; classifiers may set it.
-    pub mark: u32,
-    /// Priority; classifiers may set it.
-    pub priority: u32,
-    /// Transmit queue; classifiers may set it.
-    pub queue_mapping: u32,
-    /// Index of traffic control; classifiers may set it.
-    pub tc_index: u32,
-    /// Class of traffic control; classifiers may set it.
-    pub tc_classid: u32,
-    /// Flow hash.
-    pub hash: u32,
-    /// Scratch words that one program leaves for the next.
-    pub cb: [u32; 5],
+/// What a socket buffer says of its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Headers {
+    /// In network order, as programs read it.
+    protocol: u32,
+    /// Bytes from the packet's start to the network header.
+    network: u32,
+    encapsulated: u8,
 }
 
 impl Packet {
@@ -63,8 +65,12 @@ impl Packet {
     pub fn new(bytes: &[u8]) -> Self {
         let mut packet = Self {
             buffer: Vec::new(),
+            room: 0,
+            meta: 0,
             start: 0,
             end: 0,
+            headers: None,
+            tunnel: None,
             effects: Effects::default(),
             info: PacketInfo::default(),
         };
@@ -72,14 +78,19 @@ impl Packet {
         packet
     }
 
-    /// Replaces the bytes and restores the room on both sides. The metadata stays.
+    /// Replaces the bytes and restores the room on both sides. What [`Packet::info`] says stays; tunnel, metadata
+    /// before the packet, and what helpers have changed of the headers do not.
     pub fn set(&mut self, bytes: &[u8]) {
         let needed = HEADROOM + bytes.len() + TAILROOM;
         if self.buffer.len() < needed {
             self.buffer.resize(needed, 0);
         }
+        self.room = 0;
         self.start = HEADROOM;
+        self.meta = HEADROOM;
         self.end = HEADROOM + bytes.len();
+        self.headers = None;
+        self.tunnel = None;
         self.buffer[self.start..self.end].copy_from_slice(bytes);
     }
 
@@ -94,11 +105,42 @@ impl Packet {
     }
 
     /// Crosses a pair of devices: what belonged to the queues of the sending one is gone, and in another network
-    /// namespace the mark as well.
+    /// namespace the mark as well. It comes in as a new socket buffer, with its tag beside it and in as many segments.
     pub(crate) fn cross(&mut self, other_namespace: bool) {
-        let info = &mut self.info;
-        let mark = if other_namespace { 0 } else { info.mark };
-        *info = PacketInfo { mark, tstamp: info.tstamp, hash: info.hash, ..PacketInfo::default() };
+        let old = self.info;
+        self.info = PacketInfo {
+            mark: if other_namespace { 0 } else { old.mark },
+            tstamp: old.tstamp,
+            hash: old.hash,
+            vlan: old.vlan,
+            gso_segs: old.gso_segs,
+            gso_size: old.gso_size,
+            gso_type: old.gso_type,
+            checksum: old.checksum,
+            ..PacketInfo::default()
+        };
+        self.headers = None;
+        self.tunnel = None;
+        self.meta = self.start;
+    }
+
+    /// What an XDP program has put before the packet by `bpf_xdp_adjust_meta`, for programs that see it later.
+    pub fn metadata(&self) -> &[u8] {
+        &self.buffer[self.meta..self.start]
+    }
+
+    /// The tunnel that it came from, or that a program sends it to.
+    pub fn tunnel(&self) -> Option<&Tunnel> {
+        self.tunnel.as_deref()
+    }
+
+    /// Sets or removes the tunnel, which programs read by `bpf_skb_get_tunnel_key`.
+    pub fn set_tunnel(&mut self, tunnel: Option<Tunnel>) {
+        self.tunnel = tunnel.map(Box::new);
+    }
+
+    pub(crate) fn tunnel_mut(&mut self) -> Option<&mut Tunnel> {
+        self.tunnel.as_deref_mut()
     }
 
     pub(crate) fn xdp(&mut self) -> XdpContext {
@@ -106,49 +148,66 @@ impl Packet {
         XdpContext {
             data: base + self.start as u64,
             data_end: base + self.end as u64,
-            data_meta: base + self.start as u64,
-            buffer_start: base,
+            data_meta: base + self.meta as u64,
+            buffer_start: base + self.room as u64,
             buffer_end: base + (self.end + TAILROOM).min(self.buffer.len()) as u64,
             ingress_ifindex: self.info.ingress_ifindex,
             rx_queue_index: self.info.rx_queue_index,
             egress_ifindex: self.info.ifindex,
             reserved: 0,
+            packet: 0,
         }
     }
 
     /// Adopts the packet's ends as the program left them.
     pub(crate) fn take_xdp(&mut self, context: &XdpContext) {
         let base = self.buffer.as_ptr() as u64;
+        self.meta = (context.data_meta - base) as usize;
         self.start = (context.data - base) as usize;
         self.end = (context.data_end - base) as usize;
+        self.headers = None;
     }
 
     pub(crate) fn skb(&mut self) -> SkbContext {
         let base = self.buffer.as_mut_ptr() as u64;
-        let protocol = match self.bytes() {
-            [_, _, _, _, _, _, _, _, _, _, _, _, a, b, ..] => u16::from_ne_bytes([*a, *b]).into(),
-            _ => 0,
-        };
+        let headers = self.headers.unwrap_or_else(|| self.first_headers());
         let info = &self.info;
         let len = (self.end - self.start) as u32;
+        let vlan = info.vlan.unwrap_or(Vlan { protocol: 0, tci: 0 });
+        let (summed, sum_level, sum) = info.checksum.parts();
         SkbContext {
             data: base + self.start as u64,
             data_end: base + self.end as u64,
-            data_meta: base + self.start as u64,
+            data_meta: base + self.meta as u64,
             buffer_start: base,
             buffer_end: base + self.buffer.len() as u64,
             tstamp: info.tstamp,
+            hwtstamp: info.hwtstamp,
             len,
-            wire_len: len,
-            protocol,
+            wire_len: if info.wire_len == 0 { len } else { info.wire_len },
+            pkt_type: info.pkt_type,
+            protocol: headers.protocol,
+            network: headers.network,
+            encapsulated: headers.encapsulated,
+            vlan_present: info.vlan.is_some().into(),
+            vlan_tci: vlan.tci.into(),
+            vlan_proto: vlan.protocol.to_be().into(),
             ingress_ifindex: info.ingress_ifindex,
             ifindex: if info.ifindex == 0 { info.ingress_ifindex } else { info.ifindex },
             mark: info.mark,
             priority: info.priority,
-            queue_mapping: info.queue_mapping,
-            tc_index: info.tc_index,
-            tc_classid: info.tc_classid,
+            queue_mapping: info.queue_mapping & 0xffff,
+            tc_index: info.tc_index & 0xffff,
+            tc_classid: info.tc_classid & 0xffff,
+            napi_id: info.napi_id,
             hash: info.hash,
+            gso_segs: info.gso_segs,
+            gso_size: info.gso_size,
+            gso_type: info.gso_type,
+            tstamp_type: info.tstamp_type,
+            summed,
+            sum_level,
+            sum,
             cb: info.cb,
             ..SkbContext::default()
         }
@@ -156,22 +215,59 @@ impl Packet {
 
     /// Adopts the fields that the program may have set, and the packet's ends.
     pub(crate) fn take_skb(&mut self, context: &SkbContext) {
-        self.take_info(context);
         let base = self.buffer.as_ptr() as u64;
+        self.meta = (context.data_meta - base) as usize;
         self.start = (context.data - base) as usize;
         self.end = (context.data_end - base) as usize;
+        self.take_info(context);
     }
 
-    /// Adopts the fields that the program may have set.
+    /// Adopts the fields that the program and its helpers may have set, for a packet of the bytes that the context has.
     pub(crate) fn take_info(&mut self, context: &SkbContext) {
-        self.info.tstamp = context.tstamp;
-        self.info.mark = context.mark;
-        self.info.priority = context.priority;
-        self.info.queue_mapping = context.queue_mapping;
-        self.info.tc_index = context.tc_index;
-        self.info.tc_classid = context.tc_classid;
-        self.info.hash = context.hash;
-        self.info.cb = context.cb;
+        let info = &mut self.info;
+        info.tstamp = context.tstamp;
+        info.tstamp_type = context.tstamp_type;
+        info.pkt_type = context.pkt_type;
+        info.mark = context.mark;
+        info.priority = context.priority;
+        info.queue_mapping = context.queue_mapping;
+        info.tc_index = context.tc_index;
+        info.tc_classid = context.tc_classid;
+        info.hash = context.hash;
+        info.cb = context.cb;
+        info.vlan = (context.vlan_present != 0).then_some(Vlan {
+            protocol: u16::from_be(context.vlan_proto as u16),
+            tci: context.vlan_tci as u16,
+        });
+        (info.gso_segs, info.gso_size, info.gso_type) =
+            (context.gso_segs, context.gso_size, context.gso_type);
+        info.checksum = Checksum::of(context);
+        let headers = Headers {
+            protocol: context.protocol,
+            network: context.network,
+            encapsulated: context.encapsulated,
+        };
+        // What the Ethernet header says is found anew in each run: a host or an XDP program may change it.
+        self.headers = (headers != self.first_headers()).then_some(headers);
+    }
+
+    /// What the Ethernet header says.
+    fn first_headers(&self) -> Headers {
+        let network = ETHERNET as u32;
+        Headers { protocol: u32::from(protocol(self.bytes())), network, encapsulated: 0 }
+    }
+}
+
+/// The protocol of an Ethernet frame, in network order, as `sk_buff::protocol` has it: below 1536 the header's field is
+/// a length, and the protocol is `ETH_P_802_3` or `ETH_P_802_2`. 0 where the frame is shorter than its header.
+pub(crate) fn protocol(frame: &[u8]) -> u16 {
+    match frame {
+        [_, _, _, _, _, _, _, _, _, _, _, _, a, b, rest @ ..] => match u16::from_be_bytes([*a, *b]) {
+            1536.. => u16::from_ne_bytes([*a, *b]),
+            _ if rest.starts_with(&[0xff, 0xff]) => 1u16.to_be(),
+            _ => 4u16.to_be(),
+        },
+        _ => 0,
     }
 }
 
@@ -198,8 +294,14 @@ mod tests {
         let mut xdp = packet.xdp();
         xdp.data += 4;
         xdp.data_end -= 1;
+        xdp.data_meta += 2;
         packet.take_xdp(&xdp);
         assert_eq!(packet.bytes(), b"456789abcdefghi");
+        assert_eq!(packet.metadata(), b"23");
+        let skb = packet.skb();
+        assert_eq!(skb.data - skb.data_meta, 2, "classifiers see the metadata");
+        packet.set(b"0123");
+        assert!(packet.metadata().is_empty());
     }
 
     #[test]
@@ -208,5 +310,23 @@ mod tests {
         bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
         assert_eq!(Packet::new(&bytes).skb().protocol.to_ne_bytes()[..2], [0x86, 0xdd]);
         assert_eq!(Packet::new(&bytes[..13]).skb().protocol, 0);
+        bytes[12..16].copy_from_slice(&[0, 46, 0xff, 0xff]);
+        assert_eq!(Packet::new(&bytes).skb().protocol.to_ne_bytes()[..2], [0, 1]);
+        assert_eq!(Packet::new(&bytes[..14]).skb().protocol.to_ne_bytes()[..2], [0, 4]);
+    }
+
+    #[test]
+    fn what_a_run_says_of_the_headers_stays_until_the_bytes_are_replaced() {
+        let mut packet = Packet::new(&[0; 60]);
+        let mut skb = packet.skb();
+        assert_eq!((skb.protocol, skb.network), (u32::from(4u16.to_be()), 14));
+        (skb.protocol, skb.network, skb.vlan_present, skb.vlan_tci) = (8, 34, 1, 5);
+        (skb.summed, skb.sum_level, skb.pkt_type) = (SkbContext::CORRECT, 2, 3);
+        packet.take_skb(&skb);
+        let next = packet.skb();
+        assert_eq!((next.protocol, next.network, next.vlan_present, next.vlan_tci), (8, 34, 1, 5));
+        assert_eq!((next.summed, next.sum_level, next.pkt_type), (SkbContext::CORRECT, 2, 3));
+        packet.set(&[0; 60]);
+        assert_eq!((packet.skb().protocol, packet.skb().network), (u32::from(4u16.to_be()), 14));
     }
 }

@@ -133,9 +133,9 @@ impl Program {
         match self.image.input {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
+                let effects;
+                (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
-                packet.effects.begin();
-                let effects = &raw mut packet.effects as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
                 let result = unsafe { self.call(engine, address, 0, address, effects)? };
@@ -144,9 +144,9 @@ impl Program {
             }
             Input::Skb => {
                 let mut context: SkbContext = packet.skb();
+                let effects;
+                (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
-                packet.effects.begin();
-                let effects = &raw mut packet.effects as u64;
                 // SAFETY: as above.
                 let result = unsafe { self.call(engine, address, 0, address, effects)? };
                 packet.take_skb(&context);

@@ -87,6 +87,13 @@ impl ContextField {
         self.native_offset = Some(native as u32);
         self
     }
+
+    /// The same; a write of four bytes keeps the lower two, as Linux has a field of two. In the native structure, which
+    /// has four, the upper two are always 0.
+    pub(super) const fn of_two_bytes(mut self) -> Self {
+        self.native_size = Size::B2;
+        self
+    }
 }
 
 /// The parts of a field of twice that size.

@@ -18,7 +18,7 @@ fn over_packet(insns: &[Insn]) -> Parts {
 fn on_packet(parts: &Parts) -> Result<u64, Violation> {
     let bytes: Vec<u8> = (0..60).collect();
     let data = bytes.as_ptr().expose_provenance() as u64;
-    let skb = SkbContext { data, data_end: data + 60, data_meta: data, ..SkbContext::default() };
+    let skb = SkbContext { data, data_end: data + 60, data_meta: data, network: 14, ..SkbContext::default() };
     let context = (&raw const skb).expose_provenance() as u64;
     let code = Code::new(parts.clone(), &Linkage::default()).unwrap();
     let regions = Regions::new(&|_| None);

@@ -1,19 +1,19 @@
 //! Internet checksums (RFC 1071) and their incremental update (RFC 1624).
 
-use super::errno::{EFAULT, EINVAL};
+use super::buffer::{len, skb};
+use super::errno::{EACCES, EFAULT, EINVAL, ENOTSUPP};
 use super::packet::packet_range;
 use skep_abi::{RunEnv, SkbContext};
 
 /// `BPF_F_HDR_FIELD_MASK`: the size of the changed field.
 const FIELD_SIZE: u64 = 0xf;
-/// `BPF_F_PSEUDO_HDR`: the field is in the pseudo header. It has no effect here, since no checksum of the whole
-/// packet is kept.
+/// `BPF_F_PSEUDO_HDR`: the changed field is part of the pseudo header.
 const PSEUDO_HEADER: u64 = 1 << 4;
 /// `BPF_F_MARK_MANGLED_0`: a checksum of 0 means none and is kept; a result of 0 is written as 0xffff.
 const MANGLED_0: u64 = 1 << 5;
 /// `BPF_F_MARK_ENFORCE`: with the above, update even if the field is 0.
 const ENFORCE: u64 = 1 << 6;
-/// `BPF_F_IPV6`: the field is an IPv6 address.
+/// `BPF_F_IPV6`: the changed field is an IPv6 address. No checksum of the header makes up for its change.
 const IPV6: u64 = 1 << 7;
 
 /// The checksum of `to` minus that of `from`, plus `seed`, folded to 16 bits.
@@ -50,7 +50,7 @@ pub(super) unsafe fn l3_csum_replace(
         return EINVAL;
     }
     // SAFETY: the verifier proved that `context` is the run's own.
-    unsafe { replace(context, offset, from, to, flags) }
+    unsafe { replace(context, offset, from, to, flags, false) }
 }
 
 #[inline]
@@ -66,18 +66,18 @@ pub(super) unsafe fn l4_csum_replace(
         return EINVAL;
     }
     // SAFETY: as above.
-    unsafe { replace(context, offset, from, to, flags) }
+    unsafe { replace(context, offset, from, to, flags, true) }
 }
 
 /// Updates the checksum field at `offset` for a field that changed from `from` to `to`; with size 0, for a
-/// difference in `to` that [`csum_diff`] computed.
+/// difference in `to` that [`csum_diff`] computed. `transport` is the kind of checksum that devices compute.
 ///
 /// # Safety
 ///
 /// `context` is the address of the run's [`SkbContext`].
-unsafe fn replace(context: u64, offset: u64, from: u64, to: u64, flags: u64) -> u64 {
+unsafe fn replace(context: u64, offset: u64, from: u64, to: u64, flags: u64, transport: bool) -> u64 {
     // SAFETY: the caller's promise.
-    let skb = unsafe { &*(context as *const SkbContext) };
+    let skb = unsafe { skb(context) };
     let offset = u64::from(offset as u32);
     if offset > 0xffff || offset % 2 != 0 {
         return EFAULT;
@@ -89,20 +89,115 @@ unsafe fn replace(context: u64, offset: u64, from: u64, to: u64, flags: u64) -> 
     if flags & MANGLED_0 != 0 && flags & ENFORCE == 0 && old == 0 {
         return 0;
     }
-    let difference = match flags & FIELD_SIZE {
-        0 if from == 0 => u64::from(to as u32),
-        2 => u64::from(!(from as u16)) + u64::from(to as u16),
-        4 => u64::from(!(from as u32)) + u64::from(to as u32),
+    let size = flags & FIELD_SIZE;
+    // What the field sums to more than before, as a one's-complement number of 32 bits.
+    let more = match size {
+        0 if from == 0 => to as u32,
+        2 => add(!u32::from(from as u16), u32::from(to as u16)),
+        4 => add(!(from as u32), to as u32),
         _ => return EINVAL,
     };
-    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-    let mut new = !fold(u64::from(!old) + difference);
+    let pseudo = flags & PSEUDO_HEADER != 0;
+    let mut new = match skb.summed {
+        // The field is the sum of the pseudo header, not inverted; the device adds the rest.
+        SkbContext::PARTIAL if pseudo => fold(add(old.into(), more).into()),
+        SkbContext::PARTIAL if transport => old,
+        // Sixteen bits, so that a sum of nothing stays 0.
+        _ if size == 2 && !transport => replaced(old, from as u16, to as u16),
+        // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
+        _ => !fold(add(!u32::from(old), more).into()),
+    };
+    if pseudo && skb.summed == SkbContext::COMPLETE && (size != 0 || flags & IPV6 == 0) {
+        // The sum of the packet lacks the pseudo header, for which the field makes up.
+        skb.sum = add(skb.sum, !more);
+    }
     if flags & MANGLED_0 != 0 && new == 0 {
         new = 0xffff;
     }
     // SAFETY: as above.
     unsafe { *field = new.to_ne_bytes() };
     0
+}
+
+/// Adds to the sum of the packet's bytes.
+#[inline]
+pub(super) unsafe fn csum_update(context: u64, difference: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: the verifier proved that `context` is the run's own.
+    let skb = unsafe { skb(context) };
+    if skb.summed != SkbContext::COMPLETE {
+        return ENOTSUPP;
+    }
+    skb.sum = add(skb.sum, difference as u32);
+    skb.sum.into()
+}
+
+/// Says how many checksums are right.
+#[inline]
+pub(super) unsafe fn csum_level(context: u64, what: u64, _: *mut RunEnv) -> u64 {
+    /// `BPF_CSUM_LEVEL_QUERY` and the like.
+    const QUERY: u64 = 0;
+    const INC: u64 = 1;
+    const DEC: u64 = 2;
+    const RESET: u64 = 3;
+    /// `SKB_MAX_CSUM_LEVEL`.
+    const MOST: u8 = 3;
+    // SAFETY: the verifier proved that `context` is the run's own.
+    let skb = unsafe { skb(context) };
+    let correct = skb.summed == SkbContext::CORRECT;
+    match what {
+        QUERY if correct => return skb.sum_level.into(),
+        QUERY => return EACCES,
+        INC if correct => skb.sum_level = (skb.sum_level + 1).min(MOST),
+        INC if skb.summed == SkbContext::UNSUMMED => (skb.summed, skb.sum_level) = (SkbContext::CORRECT, 0),
+        DEC if correct && skb.sum_level > 0 => skb.sum_level -= 1,
+        DEC | RESET if correct => (skb.summed, skb.sum_level) = (SkbContext::UNSUMMED, 0),
+        INC | DEC | RESET => {}
+        _ => return EINVAL,
+    }
+    0
+}
+
+/// Changes the packet's bytes, and its sum with them if that is known.
+///
+/// # Safety
+///
+/// The context is the run's own.
+pub(super) unsafe fn tracked(skb: &mut SkbContext, change: impl FnOnce(&mut SkbContext)) {
+    if skb.summed != SkbContext::COMPLETE {
+        return change(skb);
+    }
+    // SAFETY: the caller's promise.
+    let before = unsafe { sum_of(skb) };
+    change(skb);
+    // SAFETY: the caller's promise.
+    let after = unsafe { sum_of(skb) };
+    skb.sum = add(add(skb.sum, !u32::from(before)), after.into());
+}
+
+/// The sum of the bytes from the network header on.
+///
+/// # Safety
+///
+/// The context is the run's own.
+unsafe fn sum_of(skb: &SkbContext) -> u16 {
+    let start = u64::from(skb.network).min(len(skb));
+    let byte = |at: u64| {
+        // SAFETY: the byte is in the packet.
+        u64::from(unsafe { *((skb.data + at) as *const u8) })
+    };
+    let sum = (start..len(skb)).map(|at| byte(at) << if (at - start) % 2 == 0 { 0 } else { 8 }).sum();
+    fold(sum)
+}
+
+/// The checksum `old` after one of the words that it sums has changed.
+pub(super) fn replaced(old: u16, from: u16, to: u16) -> u16 {
+    !fold(u64::from(!old) + u64::from(!from) + u64::from(to))
+}
+
+/// One's-complement addition.
+fn add(a: u32, b: u32) -> u32 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u32::from(carry)
 }
 
 /// The 32-bit words of memory whose size is a multiple of 4.

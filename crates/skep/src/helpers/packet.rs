@@ -3,9 +3,7 @@
 use super::errno::{EFAULT, EINVAL};
 use skep_abi::{RunEnv, SkbContext};
 
-/// Bytes of an Ethernet header.
-pub(super) const ETHERNET: u64 = 14;
-/// `BPF_F_RECOMPUTE_CSUM`: no effect here, since no checksum of the whole packet is kept.
+/// `BPF_F_RECOMPUTE_CSUM`: the sum of the packet's bytes, if it is known, is kept up to date.
 const RECOMPUTE: u64 = 1;
 /// `BPF_F_INVALIDATE_HASH`.
 const INVALIDATE_HASH: u64 = 2;
@@ -47,7 +45,13 @@ pub(super) unsafe fn skb_store_bytes(
     let len = u64::from(len as u32);
     let Some(to) = packet_range(skb, offset, len) else { return EFAULT };
     // SAFETY: `to` has `len` bytes in the packet, `from` is readable for `len` (proved).
-    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+    let store = || unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+    if flags & RECOMPUTE == 0 {
+        store();
+    } else {
+        // SAFETY: the context is the run's own.
+        unsafe { super::checksum::tracked(skb, |_| store()) };
+    }
     if flags & INVALIDATE_HASH != 0 {
         skb.hash = 0;
     }

@@ -135,6 +135,9 @@ pub(super) unsafe fn clone_redirect(context: u64, index: u64, flags: u64, env: *
         unsafe { std::slice::from_raw_parts(skb.data as *const u8, (skb.data_end - skb.data) as usize) };
     let mut packet = Packet::new(bytes);
     packet.take_info(skb);
+    // SAFETY: as above.
+    let original = unsafe { Packet::of_run(skb.packet) };
+    packet.set_tunnel(original.and_then(|original| original.tunnel().cloned()));
     effects.clones.push(Copied { to: Redirect::Device { index, ingress: flags & INGRESS != 0 }, packet });
     0
 }

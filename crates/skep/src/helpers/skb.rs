@@ -1,22 +1,14 @@
-//! Helpers over socket buffers other than loads and stores: sizes, and the hash of the flow.
+//! Helpers over socket buffers that leave their bytes alone: relative loads, time stamps, what the host says of them, and
+//! the hash of the flow.
 
-use super::errno::{EINVAL, ENOTSUPP};
-use super::packet::{ETHERNET, packet_range, skb_load_bytes};
-use skep_abi::{RunEnv, SkbContext};
+use super::buffer::{IPV4, IPV6, skb};
+use super::errno::{EFAULT, EINVAL, EOPNOTSUPP};
+use crate::packet::Packet;
+use skep_abi::RunEnv;
 
 /// `BPF_HDR_START_MAC` and `BPF_HDR_START_NET`.
 const START_MAC: u64 = 0;
 const START_NET: u64 = 1;
-
-/// The run's socket buffer.
-///
-/// # Safety
-///
-/// The verifier proved that `context` is the run's own, and only socket-buffer programs may call the helpers here.
-unsafe fn skb<'a>(context: u64) -> &'a mut SkbContext {
-    // SAFETY: the caller's promise; nothing else accesses the context while a helper runs.
-    unsafe { &mut *(context as *mut SkbContext) }
-}
 
 #[inline]
 pub(super) unsafe fn load_bytes_relative(
@@ -25,67 +17,64 @@ pub(super) unsafe fn load_bytes_relative(
     to: u64,
     len: u64,
     start: u64,
-    env: *mut RunEnv,
+    _: *mut RunEnv,
 ) -> u64 {
-    let offset = u64::from(offset as u32);
-    let offset = match start as u32 as u64 {
-        START_MAC if offset <= 0xffff => offset,
-        START_NET if offset <= 0xffff => offset + ETHERNET,
-        // Beyond the end of every packet, so that the destination is zeroed.
-        _ => u64::from(u32::MAX),
+    // SAFETY: the verifier proved that `context` is the run's own.
+    let skb = unsafe { skb(context) };
+    let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
+    let from = match start as u32 as u64 {
+        START_MAC => Some(skb.data - u64::from(skb.link)),
+        START_NET => Some(skb.data + u64::from(skb.network)),
+        _ => None,
     };
-    // SAFETY: the same was proved of the arguments of both helpers.
-    unsafe { skb_load_bytes(context, offset, to, len, env) }
+    let from = from.map(|start| start + offset);
+    match from.filter(|from| offset <= 0xffff && from + len <= skb.data_end) {
+        Some(from) => {
+            // SAFETY: `from` has `len` bytes in the packet, `to` is writable for `len` (proved); `copy` allows overlap.
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+            0
+        }
+        None => {
+            // SAFETY: `to` is writable for `len`.
+            unsafe { std::ptr::write_bytes(to as *mut u8, 0, len as usize) };
+            EFAULT
+        }
+    }
 }
 
-/// Does nothing: all bytes are always accessible.
+/// Sets the time stamp and the clock that it is of.
 #[inline]
-pub(super) unsafe fn pull_data(context: u64, len: u64, _: *mut RunEnv) -> u64 {
+pub(super) unsafe fn set_tstamp(context: u64, time: u64, clock: u64, _: *mut RunEnv) -> u64 {
+    /// `BPF_SKB_CLOCK_REALTIME`, `_MONOTONIC` and `_TAI`. The latter two are of times at which to send.
+    const REAL: u32 = 0;
+    const MONOTONIC: u32 = 1;
+    const TAI: u32 = 2;
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
-    if packet_range(skb, 0, u64::from(len as u32)).is_some() { 0 } else { EINVAL }
-}
-
-/// Changes the length of the packet to `len` bytes; new bytes are zero.
-#[inline]
-pub(super) unsafe fn change_tail(context: u64, len: u64, flags: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: the verifier proved that `context` is the run's own.
-    let skb = unsafe { skb(context) };
-    let len = u64::from(len as u32);
-    if flags != 0 || len < ETHERNET || len > skb.buffer_end - skb.data {
-        return EINVAL;
+    if !matches!(skb.protocol, IPV4 | IPV6) {
+        return EOPNOTSUPP;
     }
-    let end = skb.data + len;
-    if end > skb.data_end {
-        // SAFETY: the bytes up to `end` are below `buffer_end`.
-        unsafe { std::ptr::write_bytes(skb.data_end as *mut u8, 0, (end - skb.data_end) as usize) };
+    match clock as u32 {
+        REAL => {}
+        MONOTONIC | TAI if time != 0 => {}
+        _ => return EINVAL,
     }
-    skb.data_end = end;
-    skb.len = len as u32;
+    (skb.tstamp, skb.tstamp_type) = (time, clock as u8);
     0
 }
 
-/// Inserts `len` zeroes before the packet.
+/// The class of the sender's control group, as the host says.
 #[inline]
-pub(super) unsafe fn change_head(context: u64, len: u64, flags: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: the verifier proved that `context` is the run's own.
-    let skb = unsafe { skb(context) };
-    let len = u64::from(len as u32);
-    if flags != 0 || len > skb.data - skb.buffer_start {
-        return EINVAL;
-    }
-    skb.data -= len;
-    skb.data_meta = skb.data;
-    skb.len += len as u32;
-    // SAFETY: these bytes are between `buffer_start` and the packet.
-    unsafe { std::ptr::write_bytes(skb.data as *mut u8, 0, len as usize) };
-    0
+pub(super) unsafe fn cgroup_classid(context: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: the verifier proved that `context` is the run's own, whose caller waits.
+    unsafe { Packet::of_run(skb(context).packet) }.map_or(0, |packet| packet.info.cgroup_classid.into())
 }
 
-/// No checksum of the whole packet is kept, so there is none to update.
+/// The realm of the route, as the host says.
 #[inline]
-pub(super) unsafe fn csum_update(_: *mut RunEnv) -> u64 {
-    ENOTSUPP
+pub(super) unsafe fn route_realm(context: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Packet::of_run(skb(context).packet) }.map_or(0, |packet| packet.info.route_realm.into())
 }
 
 /// The packet's hash, computed from its flow if it has none.
@@ -148,7 +137,7 @@ fn flow_hash(packet: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skep_abi::HelperFn;
+    use skep_abi::{HelperFn, SkbContext};
 
     /// A 64-byte packet in the middle of a 128-byte buffer.
     fn packet(buffer: &mut [u8; 128]) -> SkbContext {
@@ -160,6 +149,7 @@ mod tests {
             buffer_start: start,
             buffer_end: start + 128,
             len: 64,
+            network: 14,
             ..SkbContext::default()
         }
     }
@@ -168,30 +158,6 @@ mod tests {
         let context: *mut SkbContext = skb;
         // SAFETY: the context describes a live buffer; these helpers ignore the environment.
         unsafe { function(context as u64, a, b, 0, 0, std::ptr::null_mut()) as i64 }
-    }
-
-    #[test]
-    fn the_tail_moves_within_the_buffer_and_leaves_an_ethernet_header() {
-        let mut buffer = [0xff; 128];
-        let mut skb = packet(&mut buffer);
-        assert_eq!(call(helper!(change_tail, 3), &mut skb, 97, 0), -22);
-        assert_eq!(call(helper!(change_tail, 3), &mut skb, 13, 0), -22);
-        assert_eq!(call(helper!(change_tail, 3), &mut skb, 60, 1), -22);
-        assert_eq!(call(helper!(change_tail, 3), &mut skb, 96, 0), 0);
-        assert_eq!((skb.len, skb.data_end), (96, skb.buffer_end));
-        assert_eq!(call(helper!(change_tail, 3), &mut skb, 14, 0), 0);
-        assert_eq!((skb.len, skb.data_end - skb.data), (14, 14));
-        assert_eq!((&buffer[32..96], &buffer[96..]), (&[0xff; 64][..], &[0; 32][..]));
-    }
-
-    #[test]
-    fn the_head_grows_into_the_room_before_it() {
-        let mut buffer = [0xff; 128];
-        let mut skb = packet(&mut buffer);
-        assert_eq!(call(helper!(change_head, 3), &mut skb, 33, 0), -22);
-        assert_eq!(call(helper!(change_head, 3), &mut skb, 14, 0), 0);
-        assert_eq!((skb.len, skb.data_end - skb.data, skb.data_meta), (78, 78, skb.data));
-        assert_eq!((&buffer[..18], &buffer[18..32]), (&[0xff; 18][..], &[0; 14][..]));
     }
 
     #[test]
@@ -235,14 +201,5 @@ mod tests {
         assert_eq!(call(helper!(get_hash_recalc, 1), &mut skb, 0, 0), 77);
         call(helper!(set_hash_invalid, 1), &mut skb, 0, 0);
         assert_eq!(call(helper!(get_hash_recalc, 1), &mut skb, 0, 0), first);
-    }
-
-    #[test]
-    fn all_bytes_of_the_packet_are_accessible() {
-        let mut buffer = [0; 128];
-        let mut skb = packet(&mut buffer);
-        assert_eq!(call(helper!(pull_data, 2), &mut skb, 0, 0), 0);
-        assert_eq!(call(helper!(pull_data, 2), &mut skb, 64, 0), 0);
-        assert_eq!(call(helper!(pull_data, 2), &mut skb, 65, 0), -22);
     }
 }

@@ -100,10 +100,10 @@ fn programs_that_can_only_be_verified_are_refused_at_load() {
     let error = load("cgroup_device", "r0 = *(u32 *)(r1 + 0)\nr0 = 1\nexit");
     assert!(matches!(error, Error::TypeNotProvided { program_type: "cgroup_device", .. }), "{error}");
     assert!(error.to_string().contains("xdp"), "{error} says what can be run");
-    let error = load("tc", "r0 = *(u64 *)(r1 + 184)\nr0 = 0\nexit");
-    assert!(matches!(error, Error::FieldNotProvided { field: "hwtstamp", .. }), "{error}");
-    let error = load("tc", "call 17\nr0 = 0\nexit");
-    assert!(error.to_string().contains("get_cgroup_classid (17) is not provided"), "{error}");
+    let error = load("tc", "r0 = *(u64 *)(r1 + 168)\nr0 = 0\nexit");
+    assert!(matches!(error, Error::FieldNotProvided { field: "sk", .. }), "{error}");
+    let error = load("tc", "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\nr5 = 0\ncall 66\nr0 = 0\nexit");
+    assert!(error.to_string().contains("skb_get_xfrm_state (66) is not provided"), "{error}");
 }
 
 #[test]

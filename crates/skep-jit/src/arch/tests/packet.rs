@@ -8,7 +8,7 @@ use super::Program;
 fn on_packet(text: &str) -> u64 {
     let bytes: Vec<u8> = (0..60).collect();
     let data = bytes.as_ptr().expose_provenance() as u64;
-    let skb = SkbContext { data, data_end: data + 60, data_meta: data, ..SkbContext::default() };
+    let skb = SkbContext { data, data_end: data + 60, data_meta: data, network: 14, ..SkbContext::default() };
     let mut program = Program::new(text);
     program.socket_buffer = true;
     program.run((&raw const skb).expose_provenance() as u64, 0)

@@ -1,0 +1,171 @@
+//! Sequences of helpers over packets, compared step by step with what Linux 6.12 answers.
+//!
+//! Linux's answers were recorded in a virtual machine through `BPF_PROG_TEST_RUN`. A line of `packets.linux` is
+//!
+//! ```text
+//!   tc v4 | 18 81 5 | 21 @0 2c 0 | w 44 4 7   =>   0 74 0 0008 0081:5 0 0 0 | ...   =>   74 HASH HASH
+//!   type, packet, steps                            after each step                       afterwards
+//! ```
+//!
+//! A step is a helper with its arguments after the context, or a write to the context (`w OFFSET BYTES VALUE`); `@N` is
+//! the address of byte N of the memory that the first line gives. After each step the line has the result, then for
+//! XDP the lengths of packet and metadata, for others length, type, protocol and tag of the packet, its hash, and for
+//! classifiers the clock and the time stamp. At the end: the packet's length, hashes of its bytes and of the memory.
+
+use skep::abi::{MapDef, MapKind, ProgramType, linux_helper};
+use skep::isa::{assemble, encode_bytes};
+use skep::{Engine, Module, Object, Packet, Runtime, UpdateFlags};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+const LINUX: &str = include_str!("../data/packets.linux");
+const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
+
+/// Bytes of the program's map: states after the steps, then the memory of the steps.
+const SHARED: usize = 4096;
+const STATE: usize = 128;
+const MEMORY: usize = 2048;
+
+/// Fields of a state, after the result: offset in the context, size.
+const SKB: [(usize, usize); 7] = [(0, 4), (4, 4), (16, 4), (20, 4), (24, 4), (28, 4), (68, 4)];
+const CLOCK: [(usize, usize); 2] = [(180, 1), (152, 8)];
+
+fn hash(bytes: &[u8]) -> u64 {
+    // The 64-bit FNV-1a hash.
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digits).collect()
+}
+
+/// The assembly of a program that makes the steps, and leaves a state for each.
+fn program(kind: &str, steps: &[&str]) -> String {
+    let mut text = "r6 = r1\n".to_owned();
+    for (number, step) in steps.iter().enumerate() {
+        let words: Vec<&str> = step.split(' ').collect();
+        if let ["w", offset, size, value] = words[..] {
+            let bits = 8 * size.parse::<u32>().unwrap();
+            write!(text, "r2 = 0x{value} ll\n*(u{bits} *)(r6 + {offset}) = r2\nr0 = 0\n").unwrap();
+        } else {
+            text += "r1 = r6\n";
+            for (register, arg) in (2..).zip(&words[1..]) {
+                match arg.strip_prefix('@') {
+                    Some(at) => {
+                        let at = MEMORY + at.parse::<usize>().unwrap();
+                        writeln!(text, "r{register} = map_value[0]+0x{at:x} ll").unwrap();
+                    }
+                    None => writeln!(text, "r{register} = 0x{arg} ll").unwrap(),
+                }
+            }
+            writeln!(text, "call {}", words[0]).unwrap();
+        }
+        writeln!(text, "r7 = map_value[0]+0x{:x} ll\n*(u64 *)(r7 + 0) = r0", number * STATE).unwrap();
+        let mut at = 8;
+        let mut field = |text: &mut String, (offset, size): (usize, usize)| {
+            writeln!(text, "r8 = *(u{} *)(r6 + {offset})\n*(u64 *)(r7 + {at}) = r8", 8 * size).unwrap();
+            at += 8;
+        };
+        if kind == "xdp" {
+            text += "r8 = *(u32 *)(r6 + 0)\nr9 = *(u32 *)(r6 + 4)\nr9 -= r8\n*(u64 *)(r7 + 8) = r9\n";
+            text += "r9 = *(u32 *)(r6 + 8)\nr8 -= r9\n*(u64 *)(r7 + 16) = r8\n";
+        } else {
+            SKB.into_iter().for_each(|of| field(&mut text, of));
+            let clock = if kind == "tc" { &CLOCK[..] } else { &[] };
+            clock.iter().for_each(|of| field(&mut text, *of));
+        }
+    }
+    text + "r0 = 0\nexit"
+}
+
+/// The states after the steps and what is left afterwards, as a line of the file has them.
+fn answer(kind: &str, module: &Module, engine: Engine, bytes: &[u8], memory: &[u8], steps: usize) -> String {
+    let array = module.map("array").unwrap();
+    let mut value = vec![0; SHARED];
+    value[MEMORY..MEMORY + memory.len()].copy_from_slice(memory);
+    array.update(&[0; 4], &value, UpdateFlags::Any).unwrap();
+    let mut packet = Packet::new(bytes);
+    // As Linux's loopback device would have it, whose address is all zeroes.
+    let ours = bytes.starts_with(&[0; 6]);
+    packet.info.pkt_type = if ours { 0 } else { 3 };
+    assert_eq!(module.programs()[0].run_with(engine, &mut packet).unwrap(), 0);
+    let value = array.lookup(&[0; 4]).unwrap().unwrap();
+    let states: Vec<_> = (0..steps)
+        .map(|step| {
+            let at = |slot: usize| {
+                let at = step * STATE + slot * 8;
+                u64::from_ne_bytes(value[at..at + 8].try_into().unwrap())
+            };
+            let result = at(0) as i64;
+            if kind == "xdp" {
+                return format!("{result} {} {}", at(1), at(2));
+            }
+            let vlan = match at(4) {
+                0 => "-".to_owned(),
+                _ => format!("{:04x}:{:x}", at(6), at(5)),
+            };
+            let state = format!("{result} {} {} {:04x} {vlan} {:x}", at(1), at(2), at(3), at(7));
+            if kind == "tc" { format!("{state} {} {:x}", at(8), at(9)) } else { state }
+        })
+        .collect();
+    // After an XDP program Linux gives the metadata too.
+    let left = [if kind == "xdp" { packet.metadata() } else { &[] }, packet.bytes()].concat();
+    format!("{} => {} {:x} {:x}", states.join(" | "), left.len(), hash(&left), hash(&value[MEMORY..]))
+}
+
+#[test]
+fn helpers_over_packets_answer_as_linux_step_by_step() {
+    let (mut memory, mut packets) = (Vec::new(), HashMap::new());
+    let mut wrong = Vec::new();
+    let (mut compared, mut called) = (0, std::collections::BTreeSet::new());
+    for line in LINUX.lines() {
+        if let Some(hex) = line.strip_prefix("memory ") {
+            memory = bytes(hex);
+            continue;
+        }
+        if let Some((name, hex)) = line.strip_prefix("packet ").and_then(|rest| rest.split_once(' ')) {
+            packets.insert(name, bytes(hex));
+            continue;
+        }
+        let (asked, linux) = line.split_once(" => ").unwrap();
+        let mut parts = asked.split(" | ");
+        let (kind, name) = parts.next().unwrap().split_once(' ').unwrap();
+        let steps: Vec<_> = parts.collect();
+        called.extend(steps.iter().filter_map(|step| step.split(' ').next()?.parse::<u32>().ok()));
+        let kind = if kind == "cgroup" { "cgroup_skb/ingress" } else { kind };
+        let text = program(kind, &steps);
+        let code = encode_bytes(&assemble(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))).unwrap();
+        let array = MapDef::new("array", MapKind::Array, 4, SHARED as u32, 1);
+        let object = Object::from_bytecode_and_maps(
+            "steps",
+            ProgramType::from_name(kind).unwrap(),
+            &code,
+            vec![array],
+        );
+        let module = Runtime::new().unwrap().load(&object.unwrap());
+        let module = module.unwrap_or_else(|error| panic!("{line}\n{error}"));
+        for engine in ENGINES {
+            let here = answer(kind, &module, engine, &packets[name], &memory, steps.len());
+            if here != linux {
+                let place = differ(&steps, &here, linux);
+                wrong.push(format!("{asked}\n  {engine:?}: {here}\n  Linux: {linux}\n  {place}"));
+            }
+        }
+        compared += 1;
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(compared > 400, "{compared}");
+    let names: Vec<_> = called.iter().map(|id| &*linux_helper(*id).unwrap().name).collect();
+    assert!(names.len() >= 30, "{names:?}");
+}
+
+/// The first step after which the states differ.
+fn differ(steps: &[&str], here: &str, linux: &str) -> String {
+    let states = here.split(['|', '=']).zip(linux.split(['|', '='])).zip(steps);
+    match states.into_iter().find(|((a, b), _)| a != b) {
+        Some(((a, b), step)) => format!("after {step}: {a} instead of {b}"),
+        None => "the bytes differ".to_owned(),
+    }
+}

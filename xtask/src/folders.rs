@@ -83,6 +83,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "hash",
             "trie",
             "references",
+            "members",
             "targets",
             "table",
             "create",

@@ -8,6 +8,7 @@ use crate::bloom::{self, Bloom};
 use crate::elements::Reclamation;
 use crate::error::MapError;
 use crate::hash::{self, Hash};
+use crate::members::{self, Members};
 use crate::options::Options;
 use crate::prefix;
 use crate::queue::Queue;
@@ -37,6 +38,10 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::DevmapHash,
     MapKind::Cpumap,
     MapKind::Xskmap,
+    MapKind::Sockmap,
+    MapKind::Sockhash,
+    MapKind::ReuseportSockarray,
+    MapKind::CgroupArray,
 ];
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
@@ -56,6 +61,26 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
         source => MapError::NoMemory { map: def.name.clone(), source },
     };
 
+    if let Some(rules) = members::rules(def.kind) {
+        let table = if rules.keyed {
+            let plan = hash::Plan {
+                key_size: def.key_size,
+                value_size: ADDRESS,
+                max_entries: def.max_entries,
+                cpus: options.cpus,
+                per_cpu: false,
+                lru: false,
+                on_demand: true,
+            };
+            fits(plan.bytes().map(|(least, _)| least))?;
+            let hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            References::keyed(hash, def.max_entries, def.value_size)
+        } else {
+            fits(References::bytes(def.max_entries))?;
+            References::new(def.max_entries, def.value_size).map_err(failed)?
+        };
+        return Ok(Table::Members(Members::new(def, rules, table)));
+    }
     match def.kind {
         MapKind::LpmTrie => {
             // Memory is taken as elements are added; the limit applies then.
@@ -132,7 +157,8 @@ fn check(def: &MapDef) -> Result<(), MapError> {
         | MapKind::PercpuHash
         | MapKind::LruHash
         | MapKind::LruPercpuHash
-        | MapKind::HashOfMaps => (1, hash::MAX_KEY_SIZE, "1 to 512"),
+        | MapKind::HashOfMaps
+        | MapKind::Sockhash => (1, hash::MAX_KEY_SIZE, "1 to 512"),
         MapKind::LpmTrie => (
             prefix::LENGTH_BYTES + 1,
             prefix::LENGTH_BYTES + prefix::MAX_DATA,
@@ -147,6 +173,8 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     let (fits, wanted) = match kind {
         MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
         MapKind::Ringbuf => (def.value_size == 0, "0"),
+        MapKind::CgroupArray => (def.value_size == 4, "4"),
+        kind if members::rules(kind).is_some() => (matches!(def.value_size, 4 | 8), "4 or 8"),
         MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
             (matches!(def.value_size, 4 | 8), "4, or 8 with a program")
         }
@@ -179,6 +207,9 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     // their own.
     let access = match def.kind {
         MapKind::ProgArray | MapKind::Ringbuf => MapFlags(0),
+        // It has those of an array, although no program reads or writes its elements.
+        MapKind::ReuseportSockarray => either,
+        kind if members::rules(kind).is_some() => MapFlags(0),
         _ => either,
     };
     let provided = access.union(match def.kind {

@@ -356,6 +356,21 @@ pub enum MapError {
         what: &'static str,
     },
 
+    /// A map of sockets or control groups does not take, give or remove that element.
+    #[error("map `{map}`: key {key} of a map of kind {kind}: {why}")]
+    Object {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The key.
+        key: Key,
+        /// What is wrong.
+        why: &'static str,
+        /// Linux's error number for it.
+        errno: i32,
+    },
+
     /// A value that names no target.
     #[error("map `{map}`: the value of key {key} is no target: {}", target(*.kind))]
     BadTarget {
@@ -500,6 +515,7 @@ impl MapError {
             Self::NotAQueue { .. } | Self::NotARing { .. } | Self::FieldNotAllowed { .. } => {
                 errno::EOPNOTSUPP
             }
+            Self::Object { errno, .. } => *errno,
             Self::NotForKind { .. } => errno::ENOTSUPP,
             Self::LockNotWritable { .. } => errno::EACCES,
             Self::NoKeys { kind, .. } => without_keys(*kind).errno(),

@@ -17,9 +17,12 @@
 //! | `ringbuf` | none | records of any length from programs to a host that may sleep ([`RingBuffer`]); no locks |
 //! | `devmap`, `cpumap`, `xskmap` | `u32` index | targets of redirections: devices, CPUs, AF_XDP sockets ([`Target`]) |
 //! | `devmap_hash` | `u32` | devices by any number |
-//! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`])
-//! |~~| `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`])
-//! |~~| `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
+//! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`]) |
+//! | `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`]) |
+//! | `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
+//! | `sockmap`, `reuseport_sockarray` | `u32` index | sockets of the host ([`Map::set_member`]) |
+//! | `sockhash` | 1 to 512 bytes | the same, with keys of any kind |
+//! | `cgroup_array` | `u32` index | control groups of the host, likewise |
 //!
 //! # Example
 //!
@@ -78,6 +81,7 @@ mod host_lock;
 mod leaf_lock;
 pub mod lock;
 mod map;
+mod members;
 mod op_error;
 mod options;
 mod prefix;
@@ -97,6 +101,7 @@ mod version;
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
 pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Target, Unfrozen};
+pub use members::{Member, Object};
 pub use options::Options;
 pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};

@@ -4,6 +4,7 @@ mod batch;
 mod calls;
 mod for_each;
 mod locked;
+mod members;
 pub(crate) mod queue;
 mod references;
 mod ring;
@@ -95,6 +96,7 @@ macro_rules! each {
             Table::Bloom($table) => $body,
             Table::Ring($table) => $body,
             Table::Targets($table) => $body,
+            Table::Members($table) => $body,
         }
     };
 }
@@ -188,6 +190,7 @@ impl Map {
             Table::References(programs) => programs.filled(),
             Table::Queue(queue) => queue.len(),
             Table::Targets(targets) => targets.len(),
+            Table::Members(members) => members.len(),
             Table::Bloom(_) | Table::Ring(_) => 0,
         }
     }
@@ -203,6 +206,7 @@ impl Map {
             Table::Hash(hash) => Some(hash.stats()),
             Table::Trie(trie) => Some(trie.stats()),
             Table::References(references) => references.stats(),
+            Table::Members(members) => members.stats(),
             _ => None,
         };
         let Some((besides, elements)) = parts else {
@@ -245,6 +249,10 @@ impl Map {
     pub fn lookup_into(&self, key: &[u8], value: &mut [u8]) -> Result<bool, MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
+        if let Table::Members(members) = &self.table {
+            let cookie = members.read(key).map_err(|error| self.explain(error, key))?;
+            return Ok(cookie.inspect(|cookie| value.copy_from_slice(&cookie.to_ne_bytes())).is_some());
+        }
         let (from, to) = (key.as_ptr(), value.as_mut_ptr());
         // SAFETY: both lengths were checked; `value` is borrowed exclusively.
         unsafe {
@@ -253,7 +261,7 @@ impl Map {
                 Table::Targets(targets) => Ok(targets.read(from, to)),
                 Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
-                Table::References(_) => Err(OpError::HoldsReferences),
+                Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
@@ -291,6 +299,9 @@ impl Map {
     /// arrays, [`MapError::Frozen`], [`MapError::Busy`].
     pub fn delete(&self, key: &[u8]) -> Result<(), MapError> {
         self.check_key(key)?;
+        if let Table::Members(members) = &self.table {
+            return self.remove_member(members, key);
+        }
         self.change(|| {
             // SAFETY: the length was checked.
             let result = self.inside(|caller| unsafe { self.delete_at(key.as_ptr(), caller) });
@@ -313,6 +324,9 @@ impl Map {
         if let Some(after) = after {
             self.check_key(after)?;
         }
+        if let Table::Members(members) = &self.table {
+            return Ok(members.next_key(after));
+        }
         let after = after.map(<[u8]>::as_ptr);
         let mut key = vec![0; self.def.key_size as usize];
         // SAFETY: the length of `after` was checked, `key` is as long.
@@ -334,7 +348,7 @@ impl Map {
                 }
                 Table::Hash(hash) => self.inside(|caller| hash.next_key(after, key.as_mut_ptr(), caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.next_key(after, key.as_mut_ptr(), caller)),
-                Table::References(_) => false,
+                Table::References(_) | Table::Members(_) => false,
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
                 }
@@ -386,7 +400,8 @@ impl Map {
     /// its own domain.
     pub fn fits(&self, domain: &Domain) -> bool {
         match &self.table {
-            Table::Hash(_) | Table::Trie(_) => self.memory.domain.is(domain),
+            // Removed members wait for readers too.
+            Table::Hash(_) | Table::Trie(_) | Table::Members(_) => self.memory.domain.is(domain),
             Table::References(references) => !references.is_keyed() || self.memory.domain.is(domain),
             Table::Array(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Targets(_) => true,
         }
@@ -466,7 +481,7 @@ impl Map {
                 Table::Targets(targets) => targets.update(key, source, flags),
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
-                Table::References(_) => Err(OpError::HoldsReferences),
+                Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
@@ -483,6 +498,7 @@ impl Map {
                 Table::Targets(targets) => targets.delete(key),
                 Table::Hash(hash) => hash.delete(key, caller),
                 Table::Trie(trie) => trie.delete(key, caller),
+                Table::Members(members) => self.forget_member(members, key, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
@@ -574,8 +590,13 @@ impl Map {
             OpError::LockHeld => MapError::LockHeld { map },
             OpError::HoldsReferences => MapError::HoldsReferences {
                 map,
-                what: if kind == MapKind::ProgArray { "programs" } else { "maps" },
+                what: match &self.table {
+                    Table::Members(members) => members.rules().what,
+                    _ if kind == MapKind::ProgArray => "programs",
+                    _ => "maps",
+                },
             },
+            OpError::BadObject { why, errno } => MapError::Object { map, kind, key, why, errno },
             OpError::NoKeys | OpError::NoKeysAtAll => MapError::NoKeys { map, kind },
             OpError::QueueFull => MapError::QueueFull { map, max_entries },
             OpError::PushFlags => MapError::PushFlags { map, kind },
@@ -606,6 +627,7 @@ impl Iterator for Entries<'_> {
             match &map.table {
                 Table::Array(array) => array.batch(cursor, BATCH, batch),
                 Table::Targets(targets) => targets.batch(cursor, BATCH, batch),
+                Table::Members(members) => members.batch(cursor, BATCH, batch),
                 // SAFETY: `caller` is this thread.
                 Table::Hash(hash) => map.inside(|caller| unsafe { hash.batch(cursor, batch, caller) }),
                 // SAFETY: `caller` is this thread.

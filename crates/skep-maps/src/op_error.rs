@@ -23,6 +23,8 @@ pub(crate) enum OpError {
     LockHeld,
     /// The map holds programs or maps, which have no bytes to read or write.
     HoldsReferences,
+    /// A map of sockets or control groups refuses it, with that error number.
+    BadObject { why: &'static str, errno: i32 },
     /// Elements have no keys.
     NoKeys,
     /// The same, where Linux reports an unsupported operation.
@@ -58,6 +60,7 @@ impl OpError {
             | Self::NoLock
             | Self::BadTarget
             | Self::PushFlags => errno::EINVAL,
+            Self::BadObject { errno, .. } => errno,
             Self::NoKeysAtAll | Self::NoQueue => errno::EOPNOTSUPP,
             Self::Busy | Self::LockHeld => errno::EBUSY,
             Self::TrieFull | Self::BucketLarger { .. } => errno::ENOSPC,

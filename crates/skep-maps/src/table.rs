@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::bloom::Bloom;
 use crate::hash::Hash;
+use crate::members::Members;
 use crate::queue::Queue;
 use crate::references::References;
 use crate::ring::Ring;
@@ -20,4 +21,5 @@ pub(crate) enum Table {
     Bloom(Bloom),
     Ring(Ring),
     Targets(Targets),
+    Members(Members),
 }

@@ -93,6 +93,10 @@ impl Map {
                 // SAFETY: `caller` is this thread.
                 self.inside(|caller| unsafe { hash.lookup_batch(inside, count, &mut out, caller) })
             }
+            Table::Members(members) => {
+                members.batch(inside, count, &mut out);
+                Ok(out.len() < count)
+            }
             Table::References(_) => return Err(self.explain(OpError::HoldsReferences, &[])),
             Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
                 return Err(self.explain(OpError::NoKeys, &[]));

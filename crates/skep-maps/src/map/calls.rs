@@ -36,6 +36,7 @@ impl Calls {
             (Table::Array(_), _) => Self { look_up: look_up_array, update, delete },
             (Table::Trie(_), _) => Self { look_up: look_up_trie, update, delete },
             (Table::Targets(_), _) => Self { look_up: look_up_target, update, delete },
+            (Table::Members(_), _) => Self { look_up: look_up_member, update, delete },
             (Table::References(_), _) => Self { look_up: look_up_reference, update, delete },
             (Table::Queue(_) | Table::Bloom(_) | Table::Ring(_), _) => {
                 Self { look_up: look_up_nothing, update, delete }
@@ -72,6 +73,7 @@ macro_rules! look_up {
 
 look_up!(look_up_hash, Hash, |hash, key, cpu| hash.lookup(key, cpu));
 look_up!(look_up_array, Array, |array, key, cpu| array.lookup(key, cpu));
+look_up!(look_up_member, Members, |members, key, cpu| members.look_up(key, cpu));
 look_up!(look_up_trie, Trie, |trie, key, cpu| trie.lookup(key, cpu));
 look_up!(look_up_target, Targets, |targets, key, _cpu| targets.lookup(key));
 // Programs cannot look up programs. In a map of maps the result is a handle.

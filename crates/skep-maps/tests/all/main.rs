@@ -8,6 +8,7 @@ use oracle::common;
 mod batch;
 mod errors;
 mod held_up;
+mod members;
 mod model;
 mod queues;
 mod ring_threads;

@@ -80,6 +80,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "bloom",
             "queue",
             "ring",
+            "perf",
             "hash",
             "trie",
             "references",
@@ -89,6 +90,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "create",
             "map",
             "ring_buffer",
+            "perf_reader",
         ],
     ),
     (

@@ -17,6 +17,7 @@ mod output;
 mod pack;
 mod report;
 mod run;
+mod samples;
 mod settings;
 mod target;
 mod verify;

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::samples::Samples;
 use crate::verify::hex;
 use serde::{Serialize, Serializer};
 use skep::{Engine, Map, Module, Object, Program, Runtime};
@@ -83,7 +84,8 @@ pub(crate) struct MapReport {
     max_entries: u32,
     /// Whether it holds global variables; their names then take the place of keys.
     variables: bool,
-    /// Number of elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host;
+    /// Number of elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of arrays of perf
+    /// events, samples;
     /// unknown for bloom filters.
     entries: usize,
     elements: Vec<Element>,
@@ -225,6 +227,8 @@ fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
             writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} bytes")?;
         } else if *kind == "bloom_filter" {
             writeln!(out, "\n  map {name}: {kind} for {max_entries} values")?;
+        } else if *kind == "perf_event_array" {
+            writeln!(out, "\n  map {name}: {kind}, {entries} samples")?;
         } else if map.kind.ends_with("array") {
             writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} entries not zero")?;
         } else {
@@ -254,16 +258,16 @@ impl fmt::Display for Value {
 }
 
 /// The current contents of a module's maps.
-pub(crate) fn maps(module: &Module) -> Result<Vec<MapReport>, Failure> {
+pub(crate) fn maps(module: &Module, samples: &Samples) -> Result<Vec<MapReport>, Failure> {
     module
         .maps()
         .iter()
         .enumerate()
-        .map(|(index, map)| report(module, index, map).map_err(Failure::from))
+        .map(|(index, map)| report(module, samples, index, map).map_err(Failure::from))
         .collect()
 }
 
-fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::Error> {
+fn report(module: &Module, samples: &Samples, index: usize, map: &Map) -> Result<MapReport, skep::Error> {
     let def = map.def();
     let mut report = MapReport {
         name: def.name.clone(),
@@ -288,6 +292,10 @@ fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::E
             })
             .take(SHOWN_JSON)
             .collect();
+        return Ok(report);
+    }
+    if let Some(count) = samples.count(&def.name) {
+        report.entries = count as usize;
         return Ok(report);
     }
     if def.key_size == 0 || map.references().is_some() {

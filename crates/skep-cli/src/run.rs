@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
 use crate::object::{choose, runnable_type};
 use crate::report::{self, Loaded};
+use crate::samples::Samples;
 use crate::settings::Settings;
 use crate::target;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -148,6 +149,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
     let mut writer = args.write.as_deref().map(Writer::create).transpose()?;
     let stop = stop_on_interrupt();
     let bar = progress(reader.size().saturating_mul(args.repeat));
+    let mut samples = Samples::open(&module)?;
     let mut counts = Counts::default();
     let mut sample = Sample::default();
     let mut broken = None;
@@ -172,6 +174,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
             };
             prepare(&mut packet, &frame);
             let verdict = program.run_with(engine(args), &mut packet)? & 0xffff_ffff;
+            samples.take();
             counts.packets += 1;
             *counts.verdicts.entry(verdict).or_default() += 1;
             if let (Some(writer), true) = (&mut writer, keeps(program, verdict)) {
@@ -206,7 +209,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
         ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
         ns_per_packet_interp: interpreter.map(|timing| timing.median),
-        maps: report::maps(&module)?,
+        maps: report::maps(&module, &samples)?,
     };
     report::print(&capture, args.json)?;
     broken.map_or(Ok(()), Err)
@@ -273,6 +276,7 @@ fn compare(
 ) -> Result<(Option<Timing>, Option<Timing>), Failure> {
     let (_runtime, module) = load(args, object, name, 0, true)?;
     let program = &module.programs()[0];
+    let mut samples = Samples::open(&module)?;
     let mut packets = vec![Packet::new(&[]); BATCH.min(frames.len())];
     let (mut jit, mut interpreter) = (Batches::default(), Batches::default());
     let started = Instant::now();
@@ -286,6 +290,7 @@ fn compare(
                     .iter_mut()
                     .try_for_each(|packet| program.run_with(engine, packet).map(drop))
             })?;
+            samples.take();
         }
         if started.elapsed() > 2 * BUDGET || stop.load(Ordering::Relaxed) {
             break;
@@ -302,8 +307,10 @@ fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), 
         .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
     let (runtime, module) = load(args, object, name, len, false)?;
     let program = &module.programs()[0];
+    let mut samples = Samples::open(&module)?;
     let mut input = Input::new(program, data);
     let result = input.run(program, engine(args))?;
+    samples.take();
     if let Some(out) = &args.data_out {
         std::fs::write(out, input.bytes())
             .map_err(|source| Failure::Refused(format!("cannot write {}: {source}", out.display())))?;
@@ -316,6 +323,7 @@ fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), 
         input.restore();
         batches
             .time(runs as usize, || (0..runs).try_for_each(|_| input.run(program, engine(args)).map(drop)))?;
+        samples.take();
         left -= runs;
     }
     let timing = batches.timing();
@@ -326,7 +334,7 @@ fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), 
         runs: args.repeat - left,
         ns_best: timing.map(|timing| timing.best),
         ns_median: timing.map(|timing| timing.median),
-        maps: report::maps(&module)?,
+        maps: report::maps(&module, &samples)?,
     };
     report::print(&data, args.json)?;
     Ok(())

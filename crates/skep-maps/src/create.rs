@@ -10,6 +10,7 @@ use crate::error::MapError;
 use crate::hash::{self, Hash};
 use crate::members::{self, Members};
 use crate::options::Options;
+use crate::perf::PerfEvents;
 use crate::prefix;
 use crate::queue::Queue;
 use crate::references::{ADDRESS, References};
@@ -42,6 +43,7 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Sockhash,
     MapKind::ReuseportSockarray,
     MapKind::CgroupArray,
+    MapKind::PerfEventArray,
 ];
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
@@ -94,6 +96,12 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
         MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => {
             fits(Targets::bytes(def.max_entries))?;
             Targets::new(def.kind, def.max_entries, def.value_size).map(Table::Targets).map_err(failed)
+        }
+        MapKind::PerfEventArray => {
+            // Linux reports an index beyond the end, and there are no more virtual CPUs than these.
+            let len = def.max_entries.min(options.cpus);
+            fits(PerfEvents::bytes(len))?;
+            Ok(Table::Perf(PerfEvents::new(len)))
         }
         MapKind::Hash
         | MapKind::PercpuHash
@@ -178,7 +186,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
         MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
             (matches!(def.value_size, 4 | 8), "4, or 8 with a program")
         }
-        MapKind::Xskmap => (def.value_size == 4, "4"),
+        MapKind::Xskmap | MapKind::PerfEventArray => (def.value_size == 4, "4"),
         _ => (def.value_size > 0, "at least 1"),
     };
     if !fits {

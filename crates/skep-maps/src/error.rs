@@ -432,6 +432,15 @@ pub enum MapError {
         kind: MapKind,
     },
 
+    /// A reader for a map that is no array of perf events.
+    #[error("map `{map}`: kind {kind} is not an array of perf events")]
+    NotPerfEvents {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
     /// A second consumer of a ring buffer.
     #[error("map `{map}` already has a consumer: drop it first")]
     Consumed {
@@ -512,9 +521,10 @@ impl MapError {
             Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,
             Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
-            Self::NotAQueue { .. } | Self::NotARing { .. } | Self::FieldNotAllowed { .. } => {
-                errno::EOPNOTSUPP
-            }
+            Self::NotAQueue { .. }
+            | Self::NotARing { .. }
+            | Self::NotPerfEvents { .. }
+            | Self::FieldNotAllowed { .. } => errno::EOPNOTSUPP,
             Self::Object { errno, .. } => *errno,
             Self::NotForKind { .. } => errno::ENOTSUPP,
             Self::LockNotWritable { .. } => errno::EACCES,

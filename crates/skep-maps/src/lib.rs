@@ -16,6 +16,7 @@
 //! | `bloom_filter` | none | tells whether a value was pushed, with few false positives ([`Map::contains`]); no locks |
 //! | `ringbuf` | none | records of any length from programs to a host that may sleep ([`RingBuffer`]); no locks |
 //! | `devmap`, `cpumap`, `xskmap` | `u32` index | targets of redirections: devices, CPUs, AF_XDP sockets ([`Target`]) |
+//! | `perf_event_array` | `u32` index | samples from programs to a host that may sleep ([`PerfReader`]); no locks |
 //! | `devmap_hash` | `u32` | devices by any number |
 //! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`]) |
 //! | `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`]) |
@@ -84,6 +85,8 @@ mod map;
 mod members;
 mod op_error;
 mod options;
+mod perf;
+mod perf_reader;
 mod prefix;
 mod queue;
 mod racy;
@@ -103,6 +106,7 @@ pub use error::{Key, MapError};
 pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Target, Unfrozen};
 pub use members::{Member, Object};
 pub use options::Options;
+pub use perf_reader::{PerfReader, Sample};
 pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};
 pub use skep_mem::Policy;

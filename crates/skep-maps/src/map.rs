@@ -5,6 +5,7 @@ mod calls;
 mod for_each;
 mod locked;
 mod members;
+mod perf;
 pub(crate) mod queue;
 mod references;
 mod ring;
@@ -97,6 +98,7 @@ macro_rules! each {
             Table::Ring($table) => $body,
             Table::Targets($table) => $body,
             Table::Members($table) => $body,
+            Table::Perf($table) => $body,
         }
     };
 }
@@ -191,6 +193,7 @@ impl Map {
             Table::Queue(queue) => queue.len(),
             Table::Targets(targets) => targets.len(),
             Table::Members(members) => members.len(),
+            Table::Perf(_) => 0,
             Table::Bloom(_) | Table::Ring(_) => 0,
         }
     }
@@ -262,7 +265,9 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                    Err(without_keys(self.kind()))
+                }
             }
         }
         .map_err(|error| self.explain(error, key))
@@ -349,7 +354,7 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.next_key(after, key.as_mut_ptr(), caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.next_key(after, key.as_mut_ptr(), caller)),
                 Table::References(_) | Table::Members(_) => false,
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
                 }
             }
@@ -403,7 +408,12 @@ impl Map {
             // Removed members wait for readers too.
             Table::Hash(_) | Table::Trie(_) | Table::Members(_) => self.memory.domain.is(domain),
             Table::References(references) => !references.is_keyed() || self.memory.domain.is(domain),
-            Table::Array(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Targets(_) => true,
+            Table::Array(_)
+            | Table::Queue(_)
+            | Table::Bloom(_)
+            | Table::Ring(_)
+            | Table::Targets(_)
+            | Table::Perf(_) => true,
         }
     }
 
@@ -482,7 +492,9 @@ impl Map {
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                    Err(without_keys(self.kind()))
+                }
             }
         }
     }
@@ -500,7 +512,9 @@ impl Map {
                 Table::Trie(trie) => trie.delete(key, caller),
                 Table::Members(members) => self.forget_member(members, key, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                    Err(without_keys(self.kind()))
+                }
             }
         }
     }
@@ -632,7 +646,11 @@ impl Iterator for Entries<'_> {
                 Table::Hash(hash) => map.inside(|caller| unsafe { hash.batch(cursor, batch, caller) }),
                 // SAFETY: `caller` is this thread.
                 Table::Trie(trie) => map.inside(|caller| unsafe { trie.batch(cursor, BATCH, batch, caller) }),
-                Table::References(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {}
+                Table::References(_)
+                | Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::Perf(_) => {}
             }
         }
         self.batch.pop_front()

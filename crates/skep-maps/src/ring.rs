@@ -143,6 +143,16 @@ pub(crate) unsafe fn fill(record: *mut u8, from: *const u8, len: usize) {
     unsafe { racy::write(from, record, len) };
 }
 
+/// Writes more bytes behind the first `offset` ones of a record.
+///
+/// # Safety
+///
+/// As for [`fill`] with `offset + len` bytes; no other thread writes at `from` meanwhile.
+pub(crate) unsafe fn append(record: *mut u8, offset: usize, from: *const u8, len: usize) {
+    // SAFETY: the record has room for both parts, and is not visible to others before the commit.
+    unsafe { std::ptr::copy_nonoverlapping(from, record.add(offset), len) };
+}
+
 impl Place for Words {
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {

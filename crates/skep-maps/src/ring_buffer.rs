@@ -57,7 +57,15 @@ impl RingBuffer {
     ///
     /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
-        let Some(ring) = map.ring() else {
+        if map.ring().is_none() {
+            return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
+        }
+        Self::claim(map)
+    }
+
+    /// The same for all kinds with a ring that is open.
+    pub(crate) fn claim(map: &Arc<Map>) -> Result<Self, MapError> {
+        let Some(ring) = map.read_ring() else {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
         };
         if !ring.shared().control.claim() {
@@ -73,12 +81,12 @@ impl RingBuffer {
 
     /// Bytes that producers have reserved and the consumer has not freed, with 8 for each record.
     pub fn available(&self) -> u64 {
-        self.map.ring().map_or(0, |ring| ring.query()[0])
+        self.map.read_ring().map_or(0, |ring| ring.query()[0])
     }
 
     /// The next record, if it was submitted.
     pub fn next_record(&mut self) -> Option<Record<'_>> {
-        let ring = self.map.ring()?;
+        let ring = self.map.read_ring()?;
         loop {
             match ring.shared().next() {
                 (_, Next::Nothing) => return None,
@@ -109,7 +117,7 @@ impl RingBuffer {
     pub fn poll(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = deadline(timeout);
         loop {
-            let Some(ring) = self.map.ring() else { return false };
+            let Some(ring) = self.map.read_ring() else { return false };
             match ring.shared().next() {
                 (_, Next::Record { submitted: true, .. }) => return true,
                 (position, Next::Record { len, submitted: false }) => {
@@ -129,7 +137,7 @@ impl RingBuffer {
 
 impl Drop for RingBuffer {
     fn drop(&mut self) {
-        if let Some(ring) = self.map.ring() {
+        if let Some(ring) = self.map.read_ring() {
             ring.shared().control.unclaim();
         }
     }

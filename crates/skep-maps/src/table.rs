@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::bloom::Bloom;
 use crate::hash::Hash;
 use crate::members::Members;
+use crate::perf::PerfEvents;
 use crate::queue::Queue;
 use crate::references::References;
 use crate::ring::Ring;
@@ -22,4 +23,5 @@ pub(crate) enum Table {
     Ring(Ring),
     Targets(Targets),
     Members(Members),
+    Perf(PerfEvents),
 }

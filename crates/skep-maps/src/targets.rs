@@ -83,10 +83,10 @@ impl Targets {
         flags: UpdateFlags,
     ) -> Result<(), OpError> {
         let (Source::All(from) | Source::Cpu(from, _)) = source;
-        let mut value = [0; 8];
+        let mut value = 0u64;
         // SAFETY: by the caller's contract.
         let index = unsafe {
-            racy::write_short(from, value.as_mut_ptr(), self.values.host_size());
+            racy::write(from, (&raw mut value).cast(), self.values.host_size());
             racy::load4(key)
         };
         if index as usize >= self.slots.len() {
@@ -95,7 +95,6 @@ impl Targets {
         if flags.condition() == UpdateFlags::NoExist {
             return Err(OpError::Exists);
         }
-        let value = u64::from_ne_bytes(value);
         let (first, second) = halves(value);
         let wrong = match self.kind {
             MapKind::Cpumap => first > MAX_QUEUE || second != 0,

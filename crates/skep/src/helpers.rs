@@ -37,6 +37,7 @@ pub(crate) mod lock;
 mod map;
 pub(crate) mod own;
 mod packet;
+mod perf;
 mod print;
 mod redirect;
 mod resize;
@@ -73,6 +74,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (21, helper!(tunnel::set_key, 4)),
     (23, helper!(redirect::redirect, 2)),
     (24, helper!(skb::route_realm, 1)),
+    (25, helper!(perf::output, 5)),
     (26, helper!(packet::skb_load_bytes, 4)),
     (28, helper!(checksum::csum_diff, 5)),
     (29, helper!(tunnel::get_opt, 3)),

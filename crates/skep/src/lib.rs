@@ -93,7 +93,7 @@ pub use image::LoadTimes;
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
-pub use packet::{Checksum, Copied, Outcome, Packet, PacketInfo, Redirect, Tunnel, Vlan};
+pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Tunnel, Vlan};
 pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
@@ -101,8 +101,8 @@ pub use skep_btf::Btf;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
-    Map, MapError, MapStats, Options as MapOptions, Policy, Reclamation, Record, RingBuffer, Unfrozen,
-    UpdateFlags,
+    Map, MapError, MapStats, Options as MapOptions, PerfReader, Policy, Reclamation, Record, RingBuffer,
+    Sample, Unfrozen, UpdateFlags,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

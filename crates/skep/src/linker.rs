@@ -317,13 +317,19 @@ impl<'a> Linker<'a> {
     /// they are created.
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
         let object = self.object.maps_for_host();
-        if self.variables.is_empty() && self.given.is_empty() && self.max_entries.is_empty() {
+        let sized_by_cpus = |def: &MapDef| def.kind == MapKind::PerfEventArray && def.max_entries == 0;
+        let given = [self.variables.is_empty(), self.given.is_empty(), self.max_entries.is_empty()];
+        if given == [true; 3] && !object.iter().any(sized_by_cpus) {
             return Ok(Arc::clone(object));
         }
         let mut maps = object.to_vec();
         for def in &mut maps {
             if let Some(given) = self.given.get(&def.name) {
                 *def = contract::stands_for(def, given, self.runtime.cpus())?;
+            }
+            if sized_by_cpus(def) {
+                // As libbpf does: an element for each CPU.
+                def.max_entries = self.runtime.cpus();
             }
             if let Some(entries) = self.max_entries.get(&def.name) {
                 def.max_entries = *entries;

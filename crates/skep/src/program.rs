@@ -193,7 +193,10 @@ impl Program {
     /// As [`Program::run_with`].
     pub fn outcome_with(&self, engine: Engine, packet: &mut Packet) -> Result<Outcome, Error> {
         let before = packet.bytes().to_vec();
-        let result = self.run_with(engine, packet)?;
+        packet.effects.events = Some(Vec::new());
+        let result = self.run_with(engine, packet);
+        let events = packet.effects.events.take().unwrap_or_default();
+        let result = result?;
         let verdict = self.program_type().verdict(result);
         let redirect = packet.effects.redirect.filter(|_| verdict == Some("redirect"));
         let several = redirect == Some(Redirect::Devices);
@@ -203,6 +206,7 @@ impl Program {
             verdict,
             redirect,
             devices,
+            events,
             clones: std::mem::take(&mut packet.effects.clones),
             changed: before != packet.bytes(),
         })

@@ -135,6 +135,12 @@ impl Control {
         self.claimed.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Whether there is a consumer now.
+    pub(crate) fn is_claimed(&self) -> bool {
+        // Relaxed: whoever relies on it looks at the records.
+        self.claimed.0.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn unclaim(&self) {
         // Release: pairs with `claim`.
         self.claimed.0.store(0, Ordering::Release);

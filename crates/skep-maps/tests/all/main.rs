@@ -10,5 +10,6 @@ mod errors;
 mod held_up;
 mod members;
 mod model;
+mod perf;
 mod queues;
 mod ring_threads;

@@ -18,6 +18,20 @@ pub(crate) struct Effects {
     pub(crate) devices: Vec<DeviceTarget>,
     /// The number of the program of the last redirection's target in a map, 0 for none.
     pub(crate) program: u32,
+    /// Copies of the samples that were output, if somebody wants them.
+    pub(crate) events: Option<Vec<Event>>,
+}
+
+/// A sample that a program output to an array of perf events (`bpf_perf_event_output`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// The name of the map.
+    pub map: String,
+    /// The virtual CPU of the run.
+    pub cpu: u32,
+    /// The program's bytes, then those of the packet.
+    pub bytes: Vec<u8>,
 }
 
 /// A device in a map of devices.
@@ -90,6 +104,8 @@ pub struct Outcome {
     pub clones: Vec<Copied>,
     /// The devices that it leaves by, if it is redirected to several.
     pub devices: Vec<u32>,
+    /// Samples that were output, in order. A map without a [`crate::PerfReader`] takes none.
+    pub events: Vec<Event>,
     /// Whether the bytes of the packet changed, or their number.
     pub changed: bool,
 }

@@ -17,5 +17,6 @@ mod printing;
 mod queues;
 mod ring;
 mod routes;
+mod samples;
 mod sleepable;
 mod verdicts;

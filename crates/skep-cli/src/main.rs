@@ -21,6 +21,7 @@ mod samples;
 mod settings;
 mod target;
 mod verify;
+mod world;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;

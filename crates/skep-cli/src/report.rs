@@ -51,6 +51,9 @@ pub(crate) struct Capture {
     pub(crate) packets: u64,
     #[serde(serialize_with = "as_object")]
     pub(crate) verdicts: Vec<(String, u64)>,
+    /// Where packets ended in the world, the most frequent first.
+    #[serde(serialize_with = "as_object", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ends: Vec<(String, u64)>,
     pub(crate) interrupted: bool,
     /// For the engine that ran the capture.
     pub(crate) ns_per_packet: Option<f64>,
@@ -190,6 +193,12 @@ impl Report for Capture {
             writeln!(out, "  {name:<16}{count:>12}{share:>7.1} %")?;
         }
         writeln!(out, "  {:<16}{:>12}", "all", self.packets)?;
+        if !self.ends.is_empty() {
+            writeln!(out, "\n  {:<56}{:>12}", "end", "packets")?;
+        }
+        for (end, count) in &self.ends {
+            writeln!(out, "  {end:<56}{count:>12}")?;
+        }
         if self.interrupted {
             writeln!(out, "  interrupted: the counts are up to this point")?;
         }

@@ -10,6 +10,7 @@ use crate::settings::Settings;
 use crate::target;
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
+use skep::world::World;
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -67,6 +68,8 @@ pub(crate) struct Args {
     /// Maximum size of one map, in bytes.
     #[arg(long, value_name = "BYTES")]
     map_memory: Option<u64>,
+    #[command(flatten)]
+    world: crate::world::WorldArgs,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -77,14 +80,19 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if args.pcap.is_none() && args.data_in.is_none() {
         return Err(nothing_to_run_on());
     }
+    let world = args.world.read()?;
+    if args.interp && args.pcap.is_some() && world.is_some() {
+        let text = "--interp runs the program alone: leave it out, or --world";
+        return Err(Failure::Usage(text.into()));
+    }
     let mut object = Object::open(&args.object)?;
     if args.btf.is_some() || args.settings.kconfig.is_some() {
         target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
     let name = choose(&object, args.prog.as_deref())?;
     match (&args.pcap, &args.data_in) {
-        (Some(path), _) => over_capture(args, path, &object, &name),
-        (None, Some(path)) => on_data(args, path, &object, &name),
+        (Some(path), _) => over_capture(args, world.as_ref(), path, &object, &name),
+        (None, Some(path)) => on_data(args, world.as_ref(), path, &object, &name),
         (None, None) => Err(nothing_to_run_on()),
     }
 }
@@ -100,6 +108,7 @@ fn engine(args: &Args) -> Engine {
 
 fn load(
     args: &Args,
+    world: Option<&World>,
     object: &Object,
     name: &str,
     len: u32,
@@ -111,6 +120,9 @@ fn load(
     }
     if quiet {
         builder = builder.log(|_, _| {});
+    }
+    if let Some(world) = world {
+        builder = builder.world(world);
     }
     let runtime = builder.build()?;
     let mut linker = args.settings.apply(object, runtime.linker(object).only(name).buffer_len(len))?;
@@ -129,14 +141,20 @@ struct Counts {
     interrupted: bool,
 }
 
-fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
+fn over_capture(
+    args: &Args,
+    world: Option<&World>,
+    path: &Path,
+    object: &Object,
+    name: &str,
+) -> Result<(), Failure> {
     if is_stdin(path) && args.repeat > 1 {
         let text = "--repeat reads the capture several times, so it needs a file instead of standard input";
         return Err(Failure::Usage(text.into()));
     }
     // Open the capture first: a typing mistake in its name should not cost a load.
     let mut reader = Reader::open(path)?;
-    let (runtime, module) = load(args, object, name, 0, false)?;
+    let (runtime, module) = load(args, world, object, name, 0, false)?;
     let program = &module.programs()[0];
     if let Context::Buffer = program.program_type().context {
         let text = "programs of type raw run on a buffer, not on packets: use --data-in instead of --pcap";
@@ -150,6 +168,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
     let stop = stop_on_interrupt();
     let bar = progress(reader.size().saturating_mul(args.repeat));
     let mut samples = Samples::open(&module)?;
+    let mut way = world.map(|world| args.world.way(world, program)).transpose()?.flatten();
     let mut counts = Counts::default();
     let mut sample = Sample::default();
     let mut broken = None;
@@ -173,11 +192,19 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
                 }
             };
             prepare(&mut packet, &frame);
-            let verdict = program.run_with(engine(args), &mut packet)? & 0xffff_ffff;
+            let (verdict, keep) = match &mut way {
+                Some(way) => way.send(&mut packet)?,
+                None => {
+                    let verdict = program.run_with(engine(args), &mut packet)? & 0xffff_ffff;
+                    (Some(verdict), keeps(program, verdict))
+                }
+            };
             samples.take();
             counts.packets += 1;
-            *counts.verdicts.entry(verdict).or_default() += 1;
-            if let (Some(writer), true) = (&mut writer, keeps(program, verdict)) {
+            if let Some(verdict) = verdict {
+                *counts.verdicts.entry(verdict).or_default() += 1;
+            }
+            if let (Some(writer), true) = (&mut writer, keep) {
                 writer.write(frame.time, packet.bytes())?;
             }
             if pass == 0 {
@@ -199,12 +226,13 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
     let (jit, interpreter) = if counts.interrupted || sample.frames.is_empty() {
         (None, None)
     } else {
-        compare(args, object, name, &sample.frames, &stop)?
+        compare(args, world, object, name, &sample.frames, &stop)?
     };
     let capture = report::Capture {
         loaded: Loaded::new(object, &runtime, program, engine(args)),
         packets: counts.packets,
         verdicts: verdicts(program, &counts.verdicts),
+        ends: way.map(|way| way.ends()).unwrap_or_default(),
         interrupted: counts.interrupted,
         ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
@@ -269,12 +297,13 @@ impl Sample {
 /// the capture left in them.
 fn compare(
     args: &Args,
+    world: Option<&World>,
     object: &Object,
     name: &str,
     frames: &[Frame],
     stop: &AtomicBool,
 ) -> Result<(Option<Timing>, Option<Timing>), Failure> {
-    let (_runtime, module) = load(args, object, name, 0, true)?;
+    let (_runtime, module) = load(args, world, object, name, 0, true)?;
     let program = &module.programs()[0];
     let mut samples = Samples::open(&module)?;
     let mut packets = vec![Packet::new(&[]); BATCH.min(frames.len())];
@@ -299,13 +328,19 @@ fn compare(
     Ok((jit.timing(), interpreter.timing()))
 }
 
-fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
+fn on_data(
+    args: &Args,
+    world: Option<&World>,
+    path: &Path,
+    object: &Object,
+    name: &str,
+) -> Result<(), Failure> {
     let data = if is_stdin(path) { all_of_stdin() } else { std::fs::read(path) };
     let data =
         data.map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
     let len = u32::try_from(data.len())
         .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
-    let (runtime, module) = load(args, object, name, len, false)?;
+    let (runtime, module) = load(args, world, object, name, len, false)?;
     let program = &module.programs()[0];
     let mut samples = Samples::open(&module)?;
     let mut input = Input::new(program, data);

@@ -27,6 +27,8 @@ mod clock;
 mod device;
 mod error;
 mod fib;
+#[cfg(feature = "file")]
+pub mod file;
 mod mac;
 mod machine;
 mod random;

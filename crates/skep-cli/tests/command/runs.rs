@@ -307,3 +307,45 @@ fn a_program_that_prints_survives_a_closed_standard_error() {
     let report = from_output(&child.wait_with_output().unwrap()).json();
     assert_eq!(report["packets"], 6000);
 }
+
+#[test]
+fn packets_go_their_whole_way_through_a_world() {
+    let out = Scratch::new("arrived.pcap", b"");
+    let path = out.path().to_owned();
+    let base =
+        ["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--world", "examples/network.toml", "--json"];
+    let report = skep(&[&base[..], &["--write", &path]].concat()).json();
+    assert_eq!((&report["verdicts"]["pass"], &report["verdicts"]["drop"]), (&4885.into(), &1115.into()));
+    let ends = report["ends"].as_object().unwrap();
+    let count = |end: &str| ends.get(end).map_or(0, |count| count.as_u64().unwrap());
+    assert_eq!(ends.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 6000);
+    assert_eq!(count("dropped by firewall: drop"), 1115);
+    assert!(
+        count("delivered on eth0") > 0 && count("ignored on eth0: it is for another machine") > 0,
+        "{ends:?}"
+    );
+    // What arrived was written.
+    let again = skep(&["run", "examples/firewall.bpf.o", "--pcap", &path, "--json"]).json();
+    assert_eq!(again["packets"], count("delivered on eth0") + count("sent by eth1"));
+}
+
+#[test]
+fn a_wrong_world_is_refused_with_its_place() {
+    let file = Scratch::new("wrong.toml", b"");
+    let path = file.path().to_owned();
+    let base = ["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--world", &path];
+    let cases = [
+        ("[[device]]\nnam = 'x'", "line 2, column 1"),
+        ("seed = 1", "it has no devices"),
+        (
+            "[[device]]\nname = 'a'\n[[route]]\nto = '0.0.0.0/0'\ndevice = 'b'",
+            "route 1: there is no device b",
+        ),
+    ];
+    for (text, word) in cases {
+        std::fs::write(file.path(), text).unwrap();
+        skep(&base).refused(1, &[word, "wrong.toml"]);
+    }
+    std::fs::write(file.path(), "[[device]]\nname = 'a'").unwrap();
+    skep(&[&base[..], &["--dev", "b"]].concat()).refused(1, &["there is no device b; devices: a (1)"]);
+}

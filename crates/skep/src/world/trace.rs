@@ -188,12 +188,24 @@ impl Trace {
     }
 }
 
+impl Fate {
+    /// The fate as text, with the names of the machine's devices.
+    pub fn show(&self, machine: &Machine) -> String {
+        Names { machine }.fate(self)
+    }
+}
+
 struct Shown<'a> {
     trace: &'a Trace,
     machine: &'a Machine,
 }
 
-impl Shown<'_> {
+/// Names of devices.
+struct Names<'a> {
+    machine: &'a Machine,
+}
+
+impl Names<'_> {
     fn name(&self, index: u32) -> String {
         match self.machine.find_device(index) {
             Some(device) => device.name.clone(),
@@ -252,23 +264,24 @@ impl Shown<'_> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Names { machine: self.machine };
         for hop in &self.trace.hops {
             if hop.copy > 0 {
                 write!(f, "copy {}: ", hop.copy)?;
             }
-            write!(f, "{} {}: {} ", self.name(hop.device), hop.place, hop.program)?;
+            write!(f, "{} {}: {} ", names.name(hop.device), hop.place, hop.program)?;
             match hop.verdict {
                 Some(verdict) => f.write_str(verdict)?,
                 None => write!(f, "{}", hop.result as u32)?,
             }
             if let Some(redirect) = hop.redirect {
-                write!(f, " {}", self.redirect(redirect))?;
+                write!(f, " {}", names.redirect(redirect))?;
             }
             writeln!(f)?;
         }
-        write!(f, "{}", self.fate(&self.trace.fate))?;
+        write!(f, "{}", names.fate(&self.trace.fate))?;
         for (index, copy) in self.trace.copies.iter().enumerate() {
-            write!(f, "\ncopy {}: {}", index + 1, self.fate(&copy.fate))?;
+            write!(f, "\ncopy {}: {}", index + 1, names.fate(&copy.fate))?;
         }
         Ok(())
     }

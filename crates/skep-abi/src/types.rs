@@ -157,6 +157,8 @@ pub struct ProgramType {
     pub reads_packet: bool,
     /// Whether it may write packet memory.
     pub writes_packet: bool,
+    /// Whether its packets begin with the network header, not with the link layer's.
+    pub from_network: bool,
     /// Whether it may use the packet loads of classic filters.
     pub classic_loads: bool,
     /// What it may do to maps of sockets with the helpers for elements of any map.
@@ -191,6 +193,7 @@ impl ProgramType {
         native: None,
         reads_packet: false,
         writes_packet: false,
+        from_network: false,
         classic_loads: false,
         socket_maps: SocketMaps::Keep,
         may_leak: false,

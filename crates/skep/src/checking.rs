@@ -99,7 +99,7 @@ impl Program {
                 result
             }
             Input::Skb => {
-                let mut context: SkbContext = packet.skb();
+                let mut context: SkbContext = packet.skb(self.program_type().from_network);
                 (context.packet, env.run) = packet.begin();
                 env.context = &raw mut context as u64;
                 // SAFETY: as above.

@@ -31,6 +31,7 @@ mod callback;
 mod checksum;
 pub(crate) mod conformance;
 mod dynptr;
+mod encap;
 mod format;
 mod iterators;
 pub(crate) mod lock;
@@ -45,6 +46,7 @@ mod ring;
 mod route;
 mod sections;
 mod skb;
+mod syncookie;
 mod system;
 mod text;
 mod tunnel;
@@ -96,6 +98,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (65, helper!(xdp::adjust_tail, 2)),
     (68, helper!(skb::load_bytes_relative, 5)),
     (69, helper!(route::fib_lookup, 4)),
+    (73, helper!(encap::push, 4)),
     (87, helper!(map::push_elem, 3)),
     (88, helper!(map::pop_elem, 2)),
     (89, helper!(map::peek_elem, 2)),
@@ -134,6 +137,10 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (201, helper!(dynptr::read, 5)),
     (202, helper!(dynptr::write, 5)),
     (203, helper!(dynptr::data, 3)),
+    (204, helper!(syncookie::gen_ipv4, 3)),
+    (205, helper!(syncookie::gen_ipv6, 3)),
+    (206, helper!(syncookie::check_ipv4, 2)),
+    (207, helper!(syncookie::check_ipv6, 2)),
     (208, helper!(system::ktime_get_tai_ns, 0)),
 ];
 

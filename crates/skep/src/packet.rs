@@ -168,17 +168,21 @@ impl Packet {
         self.headers = None;
     }
 
-    pub(crate) fn skb(&mut self) -> SkbContext {
+    /// The context for classifiers and the like, or for programs that see packets from their network header on.
+    pub(crate) fn skb(&mut self, from_network: bool) -> SkbContext {
         let base = self.buffer.as_mut_ptr() as u64;
+        let whole = self.end - self.start;
+        let link = if from_network { ETHERNET.min(whole) } else { 0 };
         let headers = self.headers.unwrap_or_else(|| self.first_headers());
         let info = &self.info;
-        let len = (self.end - self.start) as u32;
+        let len = (whole - link) as u32;
         let vlan = info.vlan.unwrap_or(Vlan { protocol: 0, tci: 0 });
         let (summed, sum_level, sum) = info.checksum.parts();
         SkbContext {
-            data: base + self.start as u64,
+            data: base + (self.start + link) as u64,
             data_end: base + self.end as u64,
-            data_meta: base + self.meta as u64,
+            // Only classifiers see the metadata.
+            data_meta: base + if from_network { self.start + link } else { self.meta } as u64,
             buffer_start: base,
             buffer_end: base + self.buffer.len() as u64,
             tstamp: info.tstamp,
@@ -187,7 +191,8 @@ impl Packet {
             wire_len: if info.wire_len == 0 { len } else { info.wire_len },
             pkt_type: info.pkt_type,
             protocol: headers.protocol,
-            network: headers.network,
+            link: link as u32,
+            network: headers.network.saturating_sub(link as u32),
             encapsulated: headers.encapsulated,
             vlan_present: info.vlan.is_some().into(),
             vlan_tci: vlan.tci.into(),
@@ -216,8 +221,8 @@ impl Packet {
     /// Adopts the fields that the program may have set, and the packet's ends.
     pub(crate) fn take_skb(&mut self, context: &SkbContext) {
         let base = self.buffer.as_ptr() as u64;
-        self.meta = (context.data_meta - base) as usize;
-        self.start = (context.data - base) as usize;
+        self.start = (context.data - base) as usize - context.link as usize;
+        self.meta = ((context.data_meta - base) as usize).min(self.start);
         self.end = (context.data_end - base) as usize;
         self.take_info(context);
     }
@@ -244,7 +249,7 @@ impl Packet {
         info.checksum = Checksum::of(context);
         let headers = Headers {
             protocol: context.protocol,
-            network: context.network,
+            network: context.network + context.link,
             encapsulated: context.encapsulated,
         };
         // What the Ethernet header says is found anew in each run: a host or an XDP program may change it.
@@ -298,7 +303,7 @@ mod tests {
         packet.take_xdp(&xdp);
         assert_eq!(packet.bytes(), b"456789abcdefghi");
         assert_eq!(packet.metadata(), b"23");
-        let skb = packet.skb();
+        let skb = packet.skb(false);
         assert_eq!(skb.data - skb.data_meta, 2, "classifiers see the metadata");
         packet.set(b"0123");
         assert!(packet.metadata().is_empty());
@@ -308,25 +313,25 @@ mod tests {
     fn the_protocol_is_what_the_ethernet_header_says() {
         let mut bytes = [0; 20];
         bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
-        assert_eq!(Packet::new(&bytes).skb().protocol.to_ne_bytes()[..2], [0x86, 0xdd]);
-        assert_eq!(Packet::new(&bytes[..13]).skb().protocol, 0);
+        assert_eq!(Packet::new(&bytes).skb(false).protocol.to_ne_bytes()[..2], [0x86, 0xdd]);
+        assert_eq!(Packet::new(&bytes[..13]).skb(false).protocol, 0);
         bytes[12..16].copy_from_slice(&[0, 46, 0xff, 0xff]);
-        assert_eq!(Packet::new(&bytes).skb().protocol.to_ne_bytes()[..2], [0, 1]);
-        assert_eq!(Packet::new(&bytes[..14]).skb().protocol.to_ne_bytes()[..2], [0, 4]);
+        assert_eq!(Packet::new(&bytes).skb(false).protocol.to_ne_bytes()[..2], [0, 1]);
+        assert_eq!(Packet::new(&bytes[..14]).skb(false).protocol.to_ne_bytes()[..2], [0, 4]);
     }
 
     #[test]
     fn what_a_run_says_of_the_headers_stays_until_the_bytes_are_replaced() {
         let mut packet = Packet::new(&[0; 60]);
-        let mut skb = packet.skb();
+        let mut skb = packet.skb(false);
         assert_eq!((skb.protocol, skb.network), (u32::from(4u16.to_be()), 14));
         (skb.protocol, skb.network, skb.vlan_present, skb.vlan_tci) = (8, 34, 1, 5);
         (skb.summed, skb.sum_level, skb.pkt_type) = (SkbContext::CORRECT, 2, 3);
         packet.take_skb(&skb);
-        let next = packet.skb();
+        let next = packet.skb(false);
         assert_eq!((next.protocol, next.network, next.vlan_present, next.vlan_tci), (8, 34, 1, 5));
         assert_eq!((next.summed, next.sum_level, next.pkt_type), (SkbContext::CORRECT, 2, 3));
         packet.set(&[0; 60]);
-        assert_eq!((packet.skb().protocol, packet.skb().network), (u32::from(4u16.to_be()), 14));
+        assert_eq!((packet.skb(false).protocol, packet.skb(false).network), (u32::from(4u16.to_be()), 14));
     }
 }

@@ -143,7 +143,7 @@ impl Program {
                 Ok(result)
             }
             Input::Skb => {
-                let mut context: SkbContext = packet.skb();
+                let mut context: SkbContext = packet.skb(self.program_type().from_network);
                 let effects;
                 (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;

@@ -4,7 +4,9 @@
 //! a change makes a new machine beside the old one. So a look-up sees one state, and waits only for the exchange.
 
 use skep_world::{Clock, Machine, Random};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// Machine, clock and random numbers of a world. Without a world, programs see an empty machine, the system's clock and
 /// its random numbers.
@@ -13,11 +15,21 @@ pub(crate) struct Surroundings {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     machine: RwLock<Arc<Machine>>,
+    secret: OnceLock<u128>,
 }
 
 impl Surroundings {
     pub(crate) fn new(machine: Machine, clock: Clock, random: Random) -> Self {
-        Self { clock, random, machine: RwLock::new(Arc::new(machine)) }
+        Self { clock, random, machine: RwLock::new(Arc::new(machine)), secret: OnceLock::new() }
+    }
+
+    /// A number for keyed hashes that programs cannot guess, unless random numbers are seeded. Always the same.
+    pub(crate) fn secret(&self) -> u128 {
+        *self.secret.get_or_init(|| {
+            let keyed = RandomState::new();
+            let part = |number: u32| self.random.next().unwrap_or_else(|| keyed.hash_one(number) as u32);
+            (0..4).fold(0, |secret, number| secret << 32 | u128::from(part(number)))
+        })
     }
 
     /// The machine as it is now.

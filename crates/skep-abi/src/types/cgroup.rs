@@ -2,7 +2,7 @@
 
 use super::fields::{layout, pointer, surely, view, whole, word};
 use super::structs::{BPF_SOCK, BPF_SOCK_SIZE};
-use super::{Context, ProgramType, Results, skb};
+use super::{Context, Native, ProgramType, Results, skb};
 use crate::context::{ContextField, ContextLayout, FieldKind, StructKind};
 use crate::helpers::{HelperSet, sets, variants};
 
@@ -87,7 +87,9 @@ const PACKET: ProgramType = ProgramType {
     name: "cgroup_skb",
     number: Some(8),
     context: Context::Struct(&skb::CGROUP),
+    native: Some(Native::Skb),
     reads_packet: true,
+    from_network: true,
     helpers: sets::CGROUP_PACKET,
     verdicts: &[(0, "drop"), (1, "pass")],
     ..ALLOWING

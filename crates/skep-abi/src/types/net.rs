@@ -129,7 +129,9 @@ const CLASSIFIER: ProgramType = ProgramType {
 
 const TUNNEL: ProgramType = ProgramType {
     context: Context::Struct(&skb::TUNNEL),
+    native: Some(Native::Skb),
     reads_packet: true,
+    from_network: true,
     verdicts: &[(0, "ok"), (2, "drop"), (7, "redirect"), (128, "reroute")],
     ..ProgramType::PLAIN
 };

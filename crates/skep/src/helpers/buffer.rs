@@ -7,7 +7,8 @@
 //!
 //! A buffer that is too small is replaced by a larger one: the context has new addresses then. The program's pointers
 //! into the packet are void after every helper that calls these functions ([`skep_abi::HelperProto::moves_packet`]).
-//! Metadata before the packet ends where the packet's start moves.
+//! Metadata before the packet ends where the packet's start moves. A link-layer header before `data`, which programs that
+//! see packets from the network header on do not see, moves along.
 
 use super::checksum;
 use crate::packet::Packet;
@@ -65,16 +66,17 @@ pub(super) unsafe fn write(skb: &SkbContext, at: u64, bytes: &[u8]) {
 pub(super) unsafe fn insert(skb: &mut SkbContext, at: u64, bytes: u64) -> bool {
     debug_assert!(at <= len(skb));
     skb.data_meta = skb.data;
+    let link = u64::from(skb.link);
     // SAFETY: the caller's promise.
-    if skb.data - skb.buffer_start < bytes && !unsafe { grow(skb, bytes, 0) } {
+    if skb.data - link - skb.buffer_start < bytes && !unsafe { grow(skb, bytes + link, 0) } {
         return false;
     }
     // SAFETY: both ranges are between `buffer_start` and `data_end`.
     unsafe {
         checksum::tracked(skb, |skb| {
-            let (from, to) = (skb.data as *const u8, (skb.data - bytes) as *mut u8);
-            std::ptr::copy(from, to, at as usize);
-            std::ptr::write_bytes(to.add(at as usize), 0, bytes as usize);
+            let (from, to) = (skb.data - link, skb.data - link - bytes);
+            std::ptr::copy(from as *const u8, to as *mut u8, (link + at) as usize);
+            std::ptr::write_bytes((to + link + at) as *mut u8, 0, bytes as usize);
             skb.data -= bytes;
         });
     }
@@ -92,7 +94,9 @@ pub(super) unsafe fn remove(skb: &mut SkbContext, at: u64, bytes: u64) {
     // SAFETY: both ranges are in the packet.
     unsafe {
         checksum::tracked(skb, |skb| {
-            std::ptr::copy(skb.data as *const u8, (skb.data + bytes) as *mut u8, at as usize);
+            let link = u64::from(skb.link);
+            let from = skb.data - link;
+            std::ptr::copy(from as *const u8, (from + bytes) as *mut u8, (link + at) as usize);
             skb.data += bytes;
         });
     }

@@ -189,6 +189,12 @@ unsafe fn sum_of(skb: &SkbContext) -> u16 {
     fold(sum)
 }
 
+/// The one's-complement sum of bytes, in the order of the machine.
+pub(super) fn sum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u64::from(u16::from_ne_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+    fold(bytes.chunks(2).map(word).sum())
+}
+
 /// The checksum `old` after one of the words that it sums has changed.
 pub(super) fn replaced(old: u16, from: u16, to: u16) -> u16 {
     !fold(u64::from(!old) + u64::from(!from) + u64::from(to))

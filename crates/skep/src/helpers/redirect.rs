@@ -130,9 +130,9 @@ pub(super) unsafe fn clone_redirect(context: u64, index: u64, flags: u64, env: *
     let Some(effects) = effects.filter(|_| exists && flags & !INGRESS == 0) else { return EINVAL };
     // SAFETY: the verifier proved that `context` is the run's own, and only socket-buffer programs may call this.
     let skb = unsafe { &*(context as *const SkbContext) };
+    let start = skb.data - u64::from(skb.link);
     // SAFETY: the packet's bytes; nothing else accesses them during the run.
-    let bytes =
-        unsafe { std::slice::from_raw_parts(skb.data as *const u8, (skb.data_end - skb.data) as usize) };
+    let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (skb.data_end - start) as usize) };
     let mut packet = Packet::new(bytes);
     packet.take_info(skb);
     // SAFETY: as above.

@@ -83,9 +83,10 @@ pub(super) unsafe fn get_hash_recalc(context: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     if skb.hash == 0 {
-        let len = (skb.data_end - skb.data).min(FLOW_BYTES) as usize;
+        let start = skb.data - u64::from(skb.link);
+        let len = (skb.data_end - start).min(FLOW_BYTES) as usize;
         // SAFETY: the packet has that many bytes. They are copied: the program may share them with other threads.
-        let bytes: Vec<u8> = (0..len).map(|at| unsafe { *(skb.data as *const u8).add(at) }).collect();
+        let bytes: Vec<u8> = (0..len).map(|at| unsafe { *(start as *const u8).add(at) }).collect();
         skb.hash = flow_hash(&bytes);
     }
     skb.hash.into()

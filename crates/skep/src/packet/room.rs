@@ -26,7 +26,7 @@ impl Packet {
         unsafe { packet.as_mut() }
     }
 
-    /// Moves the bytes into a buffer with that much room before the metadata and after the end. Returns the distance
+    /// Moves the bytes from `meta` to `end` into a buffer with that much room on both sides. Returns the distance
     /// from the old addresses to the new ones, or `None` where the packet would be too long.
     fn grow(&mut self, meta: u64, end: u64, head: u64, tail: u64) -> Option<u64> {
         let old = self.buffer.as_ptr() as u64;
@@ -46,7 +46,9 @@ impl Packet {
 
     /// Makes room for `head` bytes before the packet's metadata and `tail` after its end. False where that is too much.
     pub(crate) fn grow_skb(&mut self, skb: &mut SkbContext, head: u64, tail: u64) -> bool {
-        let Some(by) = self.grow(skb.data_meta, skb.data_end, head, tail) else { return false };
+        // The first byte to keep: that of the metadata, or of a link-layer header that the program does not see.
+        let first = skb.data_meta.min(skb.data - u64::from(skb.link));
+        let Some(by) = self.grow(first, skb.data_end, head, tail) else { return false };
         for address in [&mut skb.data_meta, &mut skb.data, &mut skb.data_end] {
             *address = address.wrapping_add(by);
         }
@@ -79,7 +81,7 @@ mod tests {
         xdp.data_meta -= 4;
         packet.take_xdp(&xdp);
         let metadata = packet.metadata().to_vec();
-        let mut skb = packet.skb();
+        let mut skb = packet.skb(false);
         assert!(packet.grow_skb(&mut skb, 1000, 2000));
         assert!(skb.data_meta - skb.buffer_start >= 1000 && skb.buffer_end - skb.data_end >= 2000);
         packet.take_skb(&skb);

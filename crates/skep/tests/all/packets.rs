@@ -26,6 +26,10 @@ const SHARED: usize = 4096;
 const STATE: usize = 128;
 const MEMORY: usize = 2048;
 
+/// Names of types in the file.
+const TYPES: [(&str, &str); 4] =
+    [("tc", "sched_cls"), ("xdp", "xdp"), ("lwt", "lwt_in"), ("cgroup", "cgroup_skb/ingress")];
+
 /// Fields of a state, after the result: offset in the context, size.
 const SKB: [(usize, usize); 7] = [(0, 4), (4, 4), (16, 4), (20, 4), (24, 4), (28, 4), (68, 4)];
 const CLOCK: [(usize, usize); 2] = [(180, 1), (152, 8)];
@@ -110,8 +114,13 @@ fn answer(kind: &str, module: &Module, engine: Engine, bytes: &[u8], memory: &[u
             if kind == "tc" { format!("{state} {} {:x}", at(8), at(9)) } else { state }
         })
         .collect();
-    // After an XDP program Linux gives the metadata too.
-    let left = [if kind == "xdp" { packet.metadata() } else { &[] }, packet.bytes()].concat();
+    let left = match kind {
+        // Linux gives the metadata too.
+        "xdp" => [packet.metadata(), packet.bytes()].concat(),
+        "tc" => packet.bytes().to_vec(),
+        // Linux gives no link-layer header after programs that see none.
+        _ => [&[0; 14], &packet.bytes()[14..]].concat(),
+    };
     format!("{} => {} {:x} {:x}", states.join(" | "), left.len(), hash(&left), hash(&value[MEMORY..]))
 }
 
@@ -134,13 +143,12 @@ fn helpers_over_packets_answer_as_linux_step_by_step() {
         let (kind, name) = parts.next().unwrap().split_once(' ').unwrap();
         let steps: Vec<_> = parts.collect();
         called.extend(steps.iter().filter_map(|step| step.split(' ').next()?.parse::<u32>().ok()));
-        let kind = if kind == "cgroup" { "cgroup_skb/ingress" } else { kind };
         let text = program(kind, &steps);
         let code = encode_bytes(&assemble(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))).unwrap();
         let array = MapDef::new("array", MapKind::Array, 4, SHARED as u32, 1);
         let object = Object::from_bytecode_and_maps(
             "steps",
-            ProgramType::from_name(kind).unwrap(),
+            ProgramType::from_name(TYPES.iter().find(|(name, _)| *name == kind).unwrap().1).unwrap(),
             &code,
             vec![array],
         );
@@ -167,5 +175,68 @@ fn differ(steps: &[&str], here: &str, linux: &str) -> String {
     match states.into_iter().find(|((a, b), _)| a != b) {
         Some(((a, b), step)) => format!("after {step}: {a} instead of {b}"),
         None => "the bytes differ".to_owned(),
+    }
+}
+
+#[test]
+fn cookies_are_checked_by_programs_of_the_runtime_that_made_them_for_a_while() {
+    use skep::world::{Clock, Machine, Random, World};
+    use std::time::Duration;
+
+    /// From the packet's TCP header, 20 bytes or those that the register says.
+    const HEADERS: &str = "r6 = r1
+         r7 = *(u32 *)(r6 + 0)
+         r8 = *(u32 *)(r6 + 4)
+         r2 = r7
+         r2 += 64
+         if r2 > r8 goto short
+         r1 = r7
+         r2 = r7
+         r2 += 40";
+    let text = |call: &str| format!("{HEADERS}\n{call}\nexit\nshort:\nr0 = 1\nexit");
+    let clock = Clock::stepped(Duration::from_secs(1000));
+    let world = World::with(Machine::new(), clock, Random::seeded(7));
+    let runtime = Runtime::builder().world(&world).build().unwrap();
+    let load = |call: &str| {
+        let xdp = ProgramType::from_name("xdp").unwrap();
+        runtime.load(&Object::from_insns("p", xdp, assemble(&text(call)).unwrap())).unwrap()
+    };
+    let calls = [
+        ("r3 = 24\ncall 204", "call 206", 1460),
+        ("r3 = 24\ncall 205", "call 207", 1440),
+        ("r3 = 20\ncall 204", "call 206", 536),
+    ];
+    for (make, check, size) in calls {
+        let (make, check) = (load(make), load(check));
+        // Addresses, then a SYN with sequence number 7 and, unless it is short, segments of 1460 bytes.
+        let mut bytes: [u8; 64] = std::array::from_fn(|at| at as u8);
+        bytes[44..48].copy_from_slice(&7u32.to_be_bytes());
+        bytes[52] = if size == 536 { 0x50 } else { 0x60 };
+        bytes[60..64].copy_from_slice(&[2, 4, 0x05, 0xb4]);
+        let run = |module: &Module, engine, bytes: &[u8]| {
+            module.programs()[0].run_with(engine, &mut Packet::new(bytes)).unwrap()
+        };
+        let made = run(&make, Engine::Jit, &bytes);
+        assert_eq!(made, run(&make, Engine::Interpreter, &bytes));
+        assert_eq!(made >> 32, size);
+        let mut ack = bytes;
+        ack[44..48].copy_from_slice(&8u32.to_be_bytes());
+        ack[48..52].copy_from_slice(&(made as u32).wrapping_add(1).to_be_bytes());
+        for engine in ENGINES {
+            assert_eq!(run(&check, engine, &ack), 0);
+            for at in [8, 12, 40, 43, 47, 48, 51] {
+                let mut other = ack;
+                // An address, both ports, the sequence number, both ends of the cookie.
+                let at = if at < 40 { at + 4 } else { at };
+                other[at] ^= 1;
+                assert_eq!(run(&check, engine, &other) as i64, -13, "byte {at}");
+            }
+        }
+        world.clock().step(Duration::from_secs(64));
+        assert_eq!(run(&check, Engine::Jit, &ack), 0, "the next period");
+        world.clock().step(Duration::from_secs(64));
+        assert_eq!(run(&check, Engine::Jit, &ack) as i64, -13, "the one after that");
+        bytes[52] = 0xf0;
+        assert_eq!(run(&make, Engine::Jit, &bytes) as i64, -22, "the header is said to be longer");
     }
 }

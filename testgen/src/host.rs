@@ -94,6 +94,7 @@ impl Host {
             helpers: implementations(),
             inline_linux_helpers: true,
             functions: own::implementations(),
+            ..Linkage::default()
         };
         host
     }

@@ -20,11 +20,12 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 8] = [
+const PLACES: [Place; 9] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/iterators", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/owners", flags: &[] },
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },
     Place { directory: "crates/skep/tests/objects/verdicts", flags: &[] },

@@ -74,6 +74,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "caller",
             "version",
             "leaf_lock",
+            "objects",
             "elements",
             "values",
             "array",

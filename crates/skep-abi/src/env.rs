@@ -15,6 +15,9 @@
 //! Compiled code passes the address of an entry with the signature of [`HelperFn`]. Without a [`RunEnv::callback`],
 //! helpers call that address directly.
 
+use std::any::Any;
+use std::sync::Arc;
+
 /// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
 ///
 /// ```text
@@ -49,7 +52,8 @@ pub struct RunEnv {
     /// yet.
     pub sections: u32,
     /// Address of the [`crate::Printed`] of the call in progress, or 0. Engines set it before each helper call for
-    /// which the verifier recorded one; the helper takes it and clears the field.
+    /// which the verifier recorded one; the helper takes it and clears the field. Before a call of a function that
+    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead.
     pub printed: u64,
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
     /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
@@ -175,6 +179,11 @@ pub struct Linkage {
     pub inline_linux_helpers: bool,
     /// Implementations of the runtime's own functions by number ([`crate::own_kfunc`]), sorted by number.
     pub functions: Vec<(u32, HelperFn)>,
+    /// Address of what functions that [allocate](crate::OwnKfunc::allocates) need to know of the program's types, or
+    /// 0.
+    pub types: u64,
+    /// Keeps what `types` is the address of.
+    pub kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Linkage {

@@ -28,6 +28,23 @@ pub enum OwnParam {
     Number,
     /// An iterator in the program's stack.
     Iterator(OwnIterator),
+    /// Not looked at: Linux's verifier puts something there.
+    Ignored,
+    /// The number of a structure in the program's own BTF, constant. The engine puts [`crate::Linkage::types`] into
+    /// [`crate::RunEnv::printed`] before the call.
+    Type,
+    /// An object that the program allocated and owns.
+    Owned,
+    /// An object that the program allocated and that counts its owners.
+    Counted,
+    /// The head of a list, whose lock is held.
+    List,
+    /// The root of a tree, whose lock is held.
+    Tree,
+    /// A node of the list or tree before it, in an object that the program owns or has borrowed.
+    Node,
+    /// A function of the program that compares two nodes.
+    Less,
 }
 
 /// An iterator that a runtime provides.
@@ -52,13 +69,15 @@ pub enum OwnReturn {
     /// The address of an element of the iterator in `r1`, or null. The element may be read until the iterator is
     /// destroyed.
     ElementOrNull,
+    /// The address of an allocated object or of a node in it, or null.
+    Object,
 }
 
 /// The iterator over a range of numbers.
 const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 8] = [
+pub static OWN_KFUNCS: [OwnKfunc; 25] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -71,7 +90,31 @@ pub static OWN_KFUNCS: [OwnKfunc; 8] = [
     ),
     own("bpf_iter_num_next", &[OwnParam::Iterator(NUM)], OwnReturn::ElementOrNull),
     own("bpf_iter_num_destroy", &[OwnParam::Iterator(NUM)], OwnReturn::Nothing),
+    own("bpf_obj_new_impl", &[OwnParam::Type, OwnParam::Ignored], OwnReturn::Object),
+    own("bpf_obj_drop_impl", &[OwnParam::Owned, OwnParam::Ignored], OwnReturn::Nothing),
+    own("bpf_percpu_obj_new_impl", &[OwnParam::Type, OwnParam::Ignored], OwnReturn::Object),
+    own("bpf_percpu_obj_drop_impl", &[OwnParam::Owned, OwnParam::Ignored], OwnReturn::Nothing),
+    own("bpf_refcount_acquire_impl", &[OwnParam::Counted, OwnParam::Ignored], OwnReturn::Object),
+    own("bpf_list_push_front_impl", PUSH, OwnReturn::Number),
+    own("bpf_list_push_back_impl", PUSH, OwnReturn::Number),
+    own("bpf_list_pop_front", &[OwnParam::List], OwnReturn::Object),
+    own("bpf_list_pop_back", &[OwnParam::List], OwnReturn::Object),
+    own("bpf_list_front", &[OwnParam::List], OwnReturn::Object),
+    own("bpf_list_back", &[OwnParam::List], OwnReturn::Object),
+    own(
+        "bpf_rbtree_add_impl",
+        &[OwnParam::Tree, OwnParam::Node, OwnParam::Less, OwnParam::Ignored, OwnParam::Ignored],
+        OwnReturn::Number,
+    ),
+    own("bpf_rbtree_remove", &[OwnParam::Tree, OwnParam::Node], OwnReturn::Object),
+    own("bpf_rbtree_first", &[OwnParam::Tree], OwnReturn::Object),
+    own("bpf_rbtree_root", &[OwnParam::Tree], OwnReturn::Object),
+    own("bpf_rbtree_left", &[OwnParam::Tree, OwnParam::Node], OwnReturn::Object),
+    own("bpf_rbtree_right", &[OwnParam::Tree, OwnParam::Node], OwnReturn::Object),
 ];
+
+/// A list, a node, and what Linux's verifier adds.
+const PUSH: &[OwnParam] = &[OwnParam::List, OwnParam::Node, OwnParam::Ignored, OwnParam::Ignored];
 
 /// The number of the first of [`OWN_KFUNCS`]. Other kernel functions have BTF type numbers, which stay far below
 /// it.
@@ -92,6 +135,16 @@ impl OwnKfunc {
     /// Its flags and which program types may call it.
     pub fn known(&self) -> Option<&'static Kfunc> {
         kfunc_named(self.name)
+    }
+
+    /// Whether it makes objects of a type of the program's own.
+    pub fn allocates(&self) -> bool {
+        self.params.contains(&OwnParam::Type)
+    }
+
+    /// Whether it calls a function of the program.
+    pub fn calls_back(&self) -> bool {
+        self.params.contains(&OwnParam::Less)
     }
 
     /// The iterator that it creates, advances or destroys, if any.

@@ -440,9 +440,19 @@ unsafe fn execute<W: Watch>(
                 let Some(function) = code.linkage.function(number) else {
                     unreachable!("Code::with found it")
                 };
-                // SAFETY: the linkage's functions match their prototypes, and the verifier proved their arguments.
-                regs[0] = unsafe { function(args[0], args[1], args[2], args[3], args[4], env) };
-                watch.kfunc_returned(number, args, regs[0]);
+                // SAFETY: the linkage's functions match their prototypes, and the verifier proved their arguments. The
+                // machine is the function's while it runs, and this function's again afterwards.
+                unsafe {
+                    (*machine).depth = depth;
+                    if skep_abi::own_kfunc(number).is_some_and(skep_abi::OwnKfunc::allocates) {
+                        (*env).printed = code.linkage.types;
+                    }
+                    regs[0] = function(args[0], args[1], args[2], args[3], args[4], env);
+                    if let Some(stop) = (*machine).stop.take() {
+                        return Err(stop);
+                    }
+                    (*machine).watch.kfunc_returned(number, args, regs[0]);
+                }
             }
             Insn::LoadImm64 { .. }
             | Insn::LoadImm64Tail

@@ -33,7 +33,7 @@ mod violation;
 mod watch;
 
 pub use exec::AccessKind;
-pub use regions::{Regions, Rights};
+pub use regions::{FindObject, Regions, Rights};
 pub use violation::{MemoryAccess, Reason, Violation};
 
 use skep_abi::{Linkage, RunEnv};

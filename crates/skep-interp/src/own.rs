@@ -7,6 +7,8 @@
 //!   bytes are the iterator's            bytes are the program's again, and not written
 //! ```
 //!
+//! Allocated objects are the runtime's: it says whether an address is in one ([`crate::Regions::with_objects`]).
+//!
 //! Violations that it finds: functions that receive no iterator of their kind, accesses of the program to bytes of
 //! an iterator, elements used after the end, iterators that are never destroyed.
 
@@ -52,7 +54,9 @@ impl Checking<'_, '_> {
 
     /// Checks the arguments of one of the runtime's own functions.
     pub(crate) fn check_own_call(&mut self, own: &OwnKfunc, args: [u64; 5]) -> Result<(), Reason> {
-        let read = RegSet::of(&Reg::ALL[1..1 + own.params.len()]);
+        let looked_at = own.params.iter().zip(&Reg::ALL[1..]);
+        let looked_at = looked_at.filter(|(param, _)| **param != OwnParam::Ignored).map(|(_, reg)| *reg);
+        let read = looked_at.fold(RegSet::of(&[]), |read, reg| read.with(reg));
         if let Some(reg) = read.without(self.written).first() {
             return Err(Reason::UninitialisedRegister(reg));
         }
@@ -60,6 +64,8 @@ impl Checking<'_, '_> {
             let fits = match *param {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
+                OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
+                OwnParam::Less => self.is_function(value),
                 _ => true,
             };
             if !fits {
@@ -90,6 +96,11 @@ impl Checking<'_, '_> {
                 self.memory.lend(&[element]);
             }
         }
+    }
+
+    /// Whether an allocated object is there, or a part of one.
+    fn is_object(&self, at: u64) -> bool {
+        self.regions.objects.is_some_and(|objects| objects(at, 0).is_some())
     }
 
     /// An iterator in the current function's stack that is not destroyed yet, by address.

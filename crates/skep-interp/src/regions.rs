@@ -10,6 +10,7 @@
 //!   records   returned by helpers that allocate              learned during the run
 //!   keys      of the elements passed to callbacks            as long as the callback runs
 //!   elements  returned by iterators                          until the iterator is destroyed
+//!   objects   that programs allocated                        asked of the host, Regions::with_objects
 //!   others    allowed by the host                            Regions::allow
 //! ```
 
@@ -45,8 +46,12 @@ pub struct Regions<'a> {
     pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
     pub(crate) fuel: u64,
     pub(crate) source: Option<&'a [Insn]>,
+    pub(crate) objects: Option<&'a FindObject<'a>>,
     allowed: Vec<Region>,
 }
+
+/// Says what a program may do with that many bytes at an address, if they are inside an object that a program allocated.
+pub type FindObject<'a> = dyn Fn(u64, u64) -> Option<Rights> + 'a;
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +67,7 @@ impl<'a> Regions<'a> {
 
     /// No memory except the program's own; helpers by the prototypes that the program was verified with.
     pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
-        Self { helpers, fuel: Self::DEFAULT_FUEL, source: None, allowed: Vec::new() }
+        Self { helpers, fuel: Self::DEFAULT_FUEL, source: None, objects: None, allowed: Vec::new() }
     }
 
     /// Limits the number of instructions of a run.
@@ -77,6 +82,13 @@ impl<'a> Regions<'a> {
     #[must_use]
     pub fn with_source(mut self, insns: &'a [Insn]) -> Self {
         self.source = Some(insns);
+        self
+    }
+
+    /// Allows accesses to the objects that the function finds.
+    #[must_use]
+    pub fn with_objects(mut self, objects: &'a FindObject<'a>) -> Self {
+        self.objects = Some(objects);
         self
     }
 

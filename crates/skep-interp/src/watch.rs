@@ -38,7 +38,7 @@ use crate::violation::{MemoryAccess, Reason, Violation};
 /// The watch of a run in checking mode.
 pub(crate) struct Checking<'a, 'r> {
     code: &'a Code,
-    regions: &'a Regions<'r>,
+    pub(crate) regions: &'a Regions<'r>,
     pub(crate) memory: Memory,
     frames: Vec<StackFrame>,
     /// Initialised registers of the current function.
@@ -150,7 +150,11 @@ impl<'a, 'r> Checking<'a, 'r> {
             Found::Region(_) => Ok(()),
             Found::NoField => Err(Reason::NoField(access)),
             Found::Null => Err(Reason::Null(access)),
-            Found::Unknown => Err(Reason::Unknown(access)),
+            Found::Unknown => match self.regions.objects.and_then(|objects| objects(address, bytes)) {
+                Some(rights) if writes && !rights.write => Err(Reason::NotWritable(access)),
+                Some(_) => Ok(()),
+                None => Err(Reason::Unknown(access)),
+            },
         }
     }
 
@@ -220,7 +224,7 @@ impl<'a, 'r> Checking<'a, 'r> {
     }
 
     /// Whether the value represents a function.
-    fn is_function(&self, value: u64) -> bool {
+    pub(crate) fn is_function(&self, value: u64) -> bool {
         i64::try_from(value).is_ok_and(|value| starts_function(&self.code.parts, value))
     }
 
@@ -332,7 +336,14 @@ impl Watch for Checking<'_, '_> {
         };
         self.slot = call_slot;
         self.enter(slot, top);
-        let Some(proto) = (self.regions.helpers)(helper) else { return };
+        let Some(proto) = (self.regions.helpers)(helper) else {
+            // A function of the runtime that compares.
+            self.written = RegSet::of(&[Reg::R1, Reg::R2, Reg::R10]);
+            if let Some(frame) = self.frames.last_mut() {
+                frame.callback = true;
+            }
+            return;
+        };
         let kind = proto.args.iter().find_map(|kind| match kind {
             ArgKind::Callback(kind) => Some(*kind),
             _ => None,
@@ -465,11 +476,14 @@ impl Watch for Checking<'_, '_> {
 
     fn call_kfunc(&mut self, slot: usize, number: u32, args: [u64; 5]) -> Result<(), Violation> {
         let Some(own) = own_kfunc(number) else { return Ok(()) };
-        self.check_own_call(own, args).map_err(|reason| Violation { slot: slot as u32, reason })
+        self.check_own_call(own, args).map_err(|reason| Violation { slot: slot as u32, reason })?;
+        self.calling.push(Calling { slot: slot as u32, helper: number, args });
+        Ok(())
     }
 
     fn kfunc_returned(&mut self, number: u32, args: [u64; 5], result: u64) {
         if let Some(own) = own_kfunc(number) {
+            self.calling.pop();
             self.own_call_returned(own, args, result);
         }
     }

@@ -285,6 +285,9 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let address = self.parts.function(slot, id)?;
+                if skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::allocates) {
+                    self.emit.note_printed(self.parts.linkage.types);
+                }
                 self.emit.call_helper(address);
             }
             Insn::CallReg { .. } => {

@@ -11,7 +11,9 @@
 use skep_abi::InlineArray;
 use skep_mem::{Block, Error};
 
+use crate::caller::Caller;
 use crate::cursor::{Batch, Cursor};
+use crate::objects::Held;
 use crate::op_error::OpError;
 use crate::racy;
 use crate::update::UpdateFlags;
@@ -97,12 +99,13 @@ impl Array {
 
     /// # Safety
     ///
-    /// `key` is readable for 4 bytes, `source` as [`Values::write`] demands.
+    /// `key` is readable for 4 bytes, `source` as [`Values::write`] demands; `caller` is the calling thread.
     pub(crate) unsafe fn update(
         &self,
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
+        caller: Caller,
     ) -> Result<(), OpError> {
         // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
@@ -117,6 +120,7 @@ impl Array {
             } else {
                 self.values.write(at, source)
             }
+            self.values.clear(at, Some(source), Held::Wait, caller);
         };
         Ok(())
     }
@@ -195,6 +199,17 @@ impl Array {
         }
         // SAFETY: `new` made room for `len` elements, `stride` apart.
         Some(unsafe { self.memory.base().as_ptr().add(index as usize * self.stride) })
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        if self.values.own() {
+            for at in (0..self.len).filter_map(|index| self.element(index)) {
+                // SAFETY: no other thread has the array any more.
+                unsafe { self.values.clear(at, None, Held::Keep, Caller::Host) };
+            }
+        }
     }
 }
 

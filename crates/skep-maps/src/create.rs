@@ -1,6 +1,8 @@
 //! Creating a map from its definition: which definitions are refused, and why.
 
-use skep_abi::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt, SpecialKind, holders};
+use skep_abi::{
+    Defect, MAX_SPECIAL, MapDef, MapFlags, MapKind, SpecialField, SpecialFieldAt, SpecialKind, holders,
+};
 use skep_mem::Error;
 
 use crate::array::Array;
@@ -9,6 +11,7 @@ use crate::elements::Reclamation;
 use crate::error::MapError;
 use crate::hash::{self, Hash};
 use crate::members::{self, Members};
+use crate::objects::{field_size, owns};
 use crate::options::Options;
 use crate::perf::PerfEvents;
 use crate::prefix;
@@ -73,6 +76,7 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
                 per_cpu: false,
                 lru: false,
                 on_demand: true,
+                owns: false,
             };
             fits(plan.bytes().map(|(least, _)| least))?;
             let hash = Hash::new(&plan, limit, memory).map_err(failed)?;
@@ -120,6 +124,7 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
                 per_cpu: def.kind.is_per_cpu(),
                 lru: is_lru(def.kind),
                 on_demand,
+                owns: owns(&def.fields),
             };
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
             let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
@@ -270,6 +275,15 @@ fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let lock = def.fields.iter().any(|field| field.kind == SpecialKind::SpinLock);
     if lock && (def.flags.0 & MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG).0) != 0 {
         return Err(MapError::LockNotWritable { map: map() });
+    }
+    // The calls on lists and trees, and their destruction, know these sizes; a lock guards them.
+    let unfit = |field: &&SpecialField| {
+        field_size(field.kind)
+            .is_some_and(|(size, align)| field.size != size || !field.offset.is_multiple_of(align))
+    };
+    let many = def.fields.get(MAX_SPECIAL);
+    if let Some(&SpecialField { offset, size, .. }) = def.fields.iter().find(unfit).or(many) {
+        return Err(MapError::Field { map: map(), value_size: def.value_size, offset, size });
     }
     match def.defect() {
         None => Ok(()),

@@ -182,7 +182,6 @@ impl Elements {
         self.0.policy()
     }
 
-    #[cfg(test)]
     pub(crate) fn domain(&self) -> &Domain {
         self.0.domain()
     }

@@ -21,6 +21,7 @@ mod batch;
 mod element;
 mod fast_path;
 mod for_each;
+mod limbo;
 mod locked;
 mod lru;
 mod take;
@@ -35,11 +36,13 @@ use skep_mem::{Block, CacheStats, Error};
 use element::{Bucket, Element, ElementLayout, MAX_KEY_WORDS};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
 pub(crate) use fast_path::FastPath;
+use limbo::Limbo;
 use lru::Clock;
 
 use crate::caller::Caller;
 use crate::cursor::{BATCH, Batch, Cursor};
 use crate::elements::{Elements, Lookup, Reclamation};
+use crate::objects::Held;
 use crate::op_error::OpError;
 use crate::racy;
 use crate::seed::Seed;
@@ -60,6 +63,8 @@ pub(crate) struct Hash {
     max_entries: u32,
     /// In LRU tables.
     clock: Option<Clock>,
+    /// Removed elements that wait for readers, if values own objects.
+    limbo: Option<Box<Limbo>>,
 }
 
 /// A count in cache lines that look-ups do not read.
@@ -144,6 +149,7 @@ impl Hash {
             len: Counter::default(),
             max_entries: plan.max_entries,
             clock: layout.mark_at.map(Clock::new),
+            limbo: layout.link_at.map(|link_at| Box::new(Limbo::new(link_at))),
         })
     }
 
@@ -251,7 +257,7 @@ impl Hash {
         let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(OpError::Missing) };
         self.unlink(lock, link, element);
         // SAFETY: this thread unlinked it under the lock, and the version shows it.
-        unsafe { self.elements.free(caller, element.0) };
+        unsafe { self.retire(caller, element) };
         Ok(())
     }
 
@@ -450,7 +456,7 @@ impl Hash {
         }
         // Filled before the lock is taken, because values may be long.
         // SAFETY: `caller` by contract.
-        let spare = unsafe { Spare::take(&self.elements, caller) };
+        let spare = unsafe { self.spare(caller) };
         if let Ok(spare) = &spare {
             // SAFETY: the spare element belongs to this thread; `source` by the caller's contract.
             unsafe { self.fill(spare.element, key, source) };
@@ -471,7 +477,7 @@ impl Hash {
             }
             (Some(old), Err(_)) => {
                 // SAFETY: an element of this table, which stays linked while the lock is held.
-                unsafe { self.values.write(self.values_at(old), source) };
+                unsafe { self.write_in_place(old, source, caller) };
                 lock.unlock_changed(); // for `read`, which wants values whole
                 Ok(())
             }
@@ -507,14 +513,14 @@ impl Hash {
                     clock.used(element);
                 }
                 // SAFETY: an element of this table, which stays linked while the lock is held.
-                unsafe { self.values.write(self.values_at(element), source) };
+                unsafe { self.write_in_place(element, source, caller) };
                 return Ok(());
             }
             None if !self.reserve() => return Err(OpError::Full),
             None => {}
         }
         // SAFETY: `caller` by contract.
-        match unsafe { Spare::take(&self.elements, caller) } {
+        match unsafe { self.spare(caller) } {
             Ok(spare) => {
                 // SAFETY: the spare element belongs to this thread.
                 unsafe { self.fill(spare.element, key, source) };
@@ -571,7 +577,87 @@ impl Hash {
         link.store(new.0.as_ptr(), Ordering::Release);
         lock.unlock_changed();
         // SAFETY: this thread unlinked it under the lock, and the version shows it.
-        unsafe { self.elements.free(caller, old.0) };
+        unsafe { self.retire(caller, old) };
+    }
+
+    /// Frees an element that this thread has unlinked.
+    ///
+    /// # Safety
+    ///
+    /// An element of this table that this thread unlinked, once; `caller` is the calling thread.
+    #[inline(always)]
+    unsafe fn retire(&self, caller: Caller, element: Element) {
+        match &self.limbo {
+            // SAFETY: by the caller's contract.
+            None => unsafe { self.elements.free(caller, element.0) },
+            // SAFETY: by the caller's contract.
+            Some(limbo) => unsafe { self.retire_owner(limbo, caller, element) },
+        }
+    }
+
+    /// The same for an element that may own objects.
+    ///
+    /// # Safety
+    ///
+    /// As for [`retire`](Self::retire).
+    #[cold]
+    unsafe fn retire_owner(&self, limbo: &Limbo, caller: Caller, element: Element) {
+        // SAFETY: by the caller's contract; the element stays mapped.
+        unsafe {
+            self.values.clear(self.values_at(element), None, Held::Keep, caller);
+            limbo.put(element);
+            self.collect(limbo, false, caller);
+        }
+    }
+
+    /// Frees removed elements that no reader has any more.
+    ///
+    /// # Safety
+    ///
+    /// `caller` is the calling thread.
+    unsafe fn collect(&self, limbo: &Limbo, scan: bool, caller: Caller) {
+        limbo.collect(self.elements.domain(), scan, |element| {
+            // SAFETY: an element that was unlinked once, and that no reader has any more; `caller` by contract.
+            unsafe {
+                self.values.clear(self.values_at(element), None, Held::Keep, caller);
+                self.elements.free_unpublished(caller, element.0);
+            }
+        });
+    }
+
+    /// A new element.
+    ///
+    /// # Safety
+    ///
+    /// `caller` is the calling thread.
+    #[inline(always)]
+    unsafe fn spare(&self, caller: Caller) -> Result<Spare<'_>, Error> {
+        let Some(limbo) = &self.limbo else {
+            // SAFETY: by the caller's contract.
+            return unsafe { Spare::take(&self.elements, caller) };
+        };
+        // SAFETY: by the caller's contract.
+        unsafe {
+            self.collect(limbo, false, caller);
+            Spare::take(&self.elements, caller).or_else(|_| {
+                self.collect(limbo, true, caller);
+                Spare::take(&self.elements, caller)
+            })
+        }
+    }
+
+    /// Overwrites an element's values, and frees what they own.
+    ///
+    /// # Safety
+    ///
+    /// `element` stays linked meanwhile; `source` is as [`Values::write`] demands; `caller` is the calling thread.
+    unsafe fn write_in_place(&self, element: Element, source: Source, caller: Caller) {
+        // SAFETY: by the caller's contract. A value's lock is not waited for under a bucket's: lists that are in use
+        // stay.
+        unsafe {
+            self.values.write(self.values_at(element), source);
+            self.values.clear(self.values_at(element), Some(source), Held::Keep, caller);
+        }
     }
 
     /// Unlinks the element to which `link` leads, under its bucket's lock.
@@ -616,6 +702,23 @@ impl Hash {
 
 impl Drop for Hash {
     fn drop(&mut self) {
+        if let Some(mut limbo) = self.limbo.take() {
+            let clear = |element| {
+                // SAFETY: no other thread has the table any more.
+                unsafe { self.values.clear(self.values_at(element), None, Held::Keep, Caller::Host) };
+                if self.elements.are_separate() {
+                    // SAFETY: the same; it was unlinked before.
+                    unsafe { self.elements.free(Caller::Host, element.0) };
+                }
+            };
+            limbo.drain(clear);
+            for index in 0..=self.mask {
+                for element in self.bucket(index).elements_locked() {
+                    // SAFETY: no other thread has the table any more.
+                    unsafe { self.values.clear(self.values_at(element), None, Held::Keep, Caller::Host) };
+                }
+            }
+        }
         if !self.elements.are_separate() {
             return;
         }

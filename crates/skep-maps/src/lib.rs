@@ -83,6 +83,7 @@ mod leaf_lock;
 pub mod lock;
 mod map;
 mod members;
+pub mod objects;
 mod op_error;
 mod options;
 mod perf;

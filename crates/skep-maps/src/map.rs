@@ -12,7 +12,7 @@ mod ring;
 mod targets;
 
 use std::ptr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use crate::create;
 use crate::cursor::{BATCH, Batch, Cursor};
 use crate::elements::Reclamation;
 use crate::error::{Key, MapError, without_keys};
+use crate::objects::{self, NotKept, Objects};
 use crate::op_error::OpError;
 use crate::options::Options;
 use crate::table::Table;
@@ -61,6 +62,8 @@ pub struct Map {
     /// writing.
     frozen: RwLock<bool>,
     memory: Reclamation,
+    /// Where objects in its values come from, and what they look like. Dropped after the table, which frees them.
+    objects: OnceLock<(Arc<Objects>, Arc<str>)>,
 }
 
 /// Keeps a map unfrozen: [`Map::freeze`] waits until this is dropped.
@@ -148,6 +151,7 @@ impl Map {
             table,
             frozen: RwLock::new(false),
             memory: memory.clone(),
+            objects: OnceLock::new(),
         };
         // Filled here, so that no caller ever sees other contents.
         if let Some(contents) = &def.frozen {
@@ -274,7 +278,7 @@ impl Map {
     }
 
     /// Sets the value of a key; for per-CPU kinds, of all CPUs. Locks and other special fields keep their contents,
-    /// and are zero in a new element.
+    /// and are zero in a new element. What the old value owned (objects in lists, trees and kept pointers) is freed.
     ///
     /// # Errors
     ///
@@ -417,6 +421,34 @@ impl Map {
         }
     }
 
+    /// Keeps the objects that programs put into its values, or into those of maps in it, for as long as the map lives.
+    /// `layouts` says what these objects look like. Maps whose values own no objects take everything.
+    ///
+    /// # Errors
+    ///
+    /// [`NotKept`]: it has objects of another runtime, or of other layouts.
+    pub fn keep_objects(
+        &self,
+        objects: &Arc<Objects>,
+        domain: &Domain,
+        layouts: &Arc<str>,
+    ) -> Result<(), NotKept> {
+        let owns = |def: &MapDef| objects::owns(&def.fields);
+        if !owns(&self.def) && !self.def.inner.as_deref().is_some_and(owns) {
+            return Ok(());
+        }
+        let (kept, known) = self.objects.get_or_init(|| (Arc::clone(objects), Arc::clone(layouts)));
+        if !Arc::ptr_eq(kept, objects) || !self.memory.domain.is(domain) {
+            return Err(NotKept::OtherRuntime);
+        }
+        if known == layouts { Ok(()) } else { Err(NotKept::OtherLayouts) }
+    }
+
+    /// What objects in it look like, as it was told first.
+    pub fn object_layouts(&self) -> Option<&Arc<str>> {
+        self.objects.get().map(|(_, layouts)| layouts)
+    }
+
     /// The address of a key's value, for a per-CPU kind of that CPU's value; null if there is none.
     ///
     /// The address stays readable and writable for the value size as long as the map lives (with
@@ -487,7 +519,7 @@ impl Map {
         // SAFETY: by the caller's contract.
         unsafe {
             match &self.table {
-                Table::Array(array) => array.update(key, source, flags),
+                Table::Array(array) => array.update(key, source, flags, caller),
                 Table::Targets(targets) => targets.update(key, source, flags),
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),

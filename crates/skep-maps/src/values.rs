@@ -15,7 +15,9 @@
 
 use skep_abi::{SpecialField, SpecialKind};
 
+use crate::caller::Caller;
 use crate::lock::Guard;
+use crate::objects::{Held, Owning};
 use crate::racy;
 
 /// The source of a value.
@@ -49,6 +51,8 @@ struct Special {
     data: Vec<(usize, usize)>,
     /// The lock's offset.
     lock: Option<usize>,
+    /// What owns objects.
+    owning: Option<Owning>,
 }
 
 impl Values {
@@ -76,6 +80,7 @@ impl Values {
             end = offset + size;
         }
         debug_assert!(end <= self.size);
+        special.owning = Owning::of(fields);
         special.data.extend((self.size > end).then_some((end, self.size - end)));
         self.special = (!fields.is_empty()).then(|| Box::new(special));
     }
@@ -256,6 +261,30 @@ impl Values {
                 Some(special) => special.write_around(from, to),
             }
         }
+    }
+
+    /// Frees what an element's values own: all of them, or those that `source` has overwritten.
+    ///
+    /// # Safety
+    ///
+    /// `at` is where an element's values begin, and stays mapped; `caller` is the calling thread.
+    pub(crate) unsafe fn clear(&self, at: *mut u8, source: Option<Source>, held: Held, caller: Caller) {
+        let Some(owning) = self.special.as_ref().and_then(|special| special.owning.as_ref()) else { return };
+        for cpu in 0..self.copies {
+            let written = match source {
+                Some(Source::Cpu(_, own)) => !self.is_per_cpu() || own == cpu,
+                _ => true,
+            };
+            if written {
+                // SAFETY: by the caller's contract; the element has a value for each CPU.
+                unsafe { owning.clear(self.of_cpu(at, cpu), held, caller) };
+            }
+        }
+    }
+
+    /// Whether values own objects.
+    pub(crate) fn own(&self) -> bool {
+        self.special.as_ref().is_some_and(|special| special.owning.is_some())
     }
 
     /// Fills a new element's values; bytes that the source does not provide are zero.

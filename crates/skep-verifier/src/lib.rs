@@ -135,6 +135,7 @@ fn prove(
     let Subject { source, maps, entry } = program;
     let (maps, read) = maps.into_read();
     let printed = record.take_printed();
+    let allocated = record.take_allocated();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &cfg);
     Ok(Verified {
         name: source.name,
@@ -146,6 +147,7 @@ fn prove(
         functions,
         exception_callback: cfg.exception_callback,
         printed,
+        allocated,
         maps,
         read,
         lines: source.lines,

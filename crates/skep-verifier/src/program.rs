@@ -59,6 +59,7 @@ pub struct Verified {
     pub(crate) functions: Vec<FunctionFacts>,
     pub(crate) exception_callback: Option<usize>,
     pub(crate) printed: Arc<[(u32, Printed)]>,
+    pub(crate) allocated: Box<[(u32, bool)]>,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) read: Box<[Read]>,
     pub(crate) lines: Vec<LineInfo>,
@@ -187,6 +188,11 @@ impl Verified {
     /// the second into [`skep_abi::RunEnv::printed`] before such a call.
     pub fn printed(&self) -> &Arc<[(u32, Printed)]> {
         &self.printed
+    }
+
+    /// The structures of the program's own BTF that it allocates objects of, ascending by number, and whether per CPU.
+    pub fn allocated(&self) -> &[(u32, bool)] {
+        &self.allocated
     }
 
     /// The maps that its instructions name by index.

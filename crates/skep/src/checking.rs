@@ -4,7 +4,7 @@
 use crate::image::{ALIGNMENT, Buffer, Image, Input};
 use crate::{Engine, Error, Object, Packet, Program, Runtime};
 use skep_abi::{ArgKind, HelperProto, MapDef, MapKind, RAW, RetKind, RunEnv, SkbContext, XdpContext};
-use skep_interp::{Regions, Violation};
+use skep_interp::{Regions, Rights, Violation};
 use std::path::{Path, PathBuf};
 
 /// Packets of the capture that each program runs on: every so many.
@@ -68,7 +68,11 @@ impl Program {
     ) -> Result<Result<u64, Violation>, Error> {
         let (image, shared): (&Image, _) = (self.image(), self.shared());
         let helpers = |id| shared.proto(id);
-        let regions = Regions::new(&helpers).with_fuel(fuel);
+        let objects = |at, bytes| {
+            let allowed = shared.dispatch.objects.allows(at, bytes)?;
+            Some(Rights { read: true, write: allowed.write })
+        };
+        let regions = Regions::new(&helpers).with_fuel(fuel).with_objects(&objects);
         let interpreter = shared.interpreter(image)?;
         if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
@@ -165,6 +169,34 @@ fn iterators_are_in_every_state_what_the_verifier_says() {
             assert_eq!(check(program, &[0; 64]), 2, "{}", program.name());
         }
     }
+}
+
+#[test]
+fn objects_that_programs_allocate_are_in_every_state_what_the_verifier_says() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/owners/owners.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let runtime = Runtime::builder().cpus(4).build().expect("a runtime");
+    runtime.trace_objects();
+    let module = runtime.load(&object).expect("it loads");
+    let shelves = module.map("shelves").expect("a map");
+    let empty = vec![0; shelves.host_value_size()];
+    let mut done = 0;
+    for round in 0..40 {
+        if round % 5 == 0 {
+            shelves.update(&[0; 4], &empty, skep_maps::UpdateFlags::Any).expect("an update");
+        }
+        for (number, program) in module.programs().iter().enumerate() {
+            // What compiled code made is what the next run finds; or the other way round.
+            match (round + number) % 3 {
+                0 => done += program.run_with(Engine::Jit, &mut Packet::new(&[0; 64])).expect("a run"),
+                _ => done += check(program, &[0; 64]),
+            }
+        }
+    }
+    assert!(done > 300, "most programs do something: {done}");
+    drop(module.maps().to_vec());
+    drop(module);
+    assert_eq!(runtime.objects(), 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!   an object's own map, Linker::max_entries      definitions(): the verifier gets the definition from which the map is created
 //!   Linker::map                                   stands_for(): the same shape; the verifier gets the real map's definition
 //!   MapArray::set, MapHash::set, `.values`        fits(): the new inner map fits the outer map's template
+//!   the objects in a map's values                 keep_objects(): the programs of all loads agree on their layouts
 //!   Program::load                                 check(): every assumption of the program, against the real maps
 //! ```
 //!
@@ -23,6 +24,8 @@
 use crate::error::Error;
 use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
 use skep_maps::Map;
+use skep_maps::objects::{NotKept, Objects};
+use skep_rcu::Domain;
 use skep_verifier::{Assumed, Verified};
 use std::sync::Arc;
 
@@ -92,6 +95,23 @@ pub(crate) fn stands_for(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Res
     let real = given.def();
     // Types of fields keep the object's numbers: their names are the same.
     Ok(MapDef { max_entries: real.max_entries, frozen: real.frozen.clone(), ..wanted.clone() })
+}
+
+/// Keeps the objects that programs of a load put into a map. `layouts` are those of its types.
+pub(crate) fn keep_objects(
+    wanted: &MapDef,
+    given: &Map,
+    (objects, domain): (&Arc<Objects>, &Domain),
+    layouts: &Arc<str>,
+) -> Result<(), Error> {
+    given.keep_objects(objects, domain, layouts).map_err(|error| match error {
+        NotKept::OtherRuntime => Error::OtherRuntime { map: wanted.name.clone() },
+        NotKept::OtherLayouts => {
+            let remedy = "compile both programs with the same definitions of the structures";
+            let difference = Difference { field: "the layout of the objects in it", remedy };
+            mismatch(wanted, difference, (0, given.def(), 0))
+        }
+    })
 }
 
 fn compare(

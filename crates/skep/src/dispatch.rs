@@ -58,6 +58,7 @@ use crate::steps::steps;
 use shape::Agreed;
 use skep_abi::MapKind;
 use skep_jit::Compiled;
+use skep_maps::objects::Objects;
 use skep_maps::{Map, References};
 use skep_rcu::Domain;
 use skep_text::{Arena, Branch, Text};
@@ -70,6 +71,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) struct Dispatch {
     arena: Arena,
     domain: Domain,
+    /// What programs allocate; maps keep it.
+    pub(crate) objects: Arc<Objects>,
     /// Whether code is never changed: then no tail call is a branch that has to be poked.
     fixed_code: bool,
     state: Mutex<State>,
@@ -215,6 +218,7 @@ impl Dispatch {
         Arc::new(Self {
             arena,
             domain,
+            objects: Arc::default(),
             fixed_code,
             state: Mutex::default(),
             retired: retired::Retired::default(),

@@ -84,6 +84,14 @@ pub enum Error {
         /// What there is.
         provided: &'static str,
     },
+    /// A program allocates objects of a type that the runtime cannot make.
+    #[error("the runtime makes no objects of struct {ty}: {source}")]
+    ObjectType {
+        /// The structure's name.
+        ty: String,
+        /// Why.
+        source: skep_maps::objects::ShapeError,
+    },
     /// A file is not BTF.
     #[error(
         "{path}: {source}; give raw BTF, as /sys/kernel/btf/vmlinux is, or an ELF file with a section .BTF"

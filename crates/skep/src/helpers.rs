@@ -36,6 +36,7 @@ mod format;
 mod iterators;
 pub(crate) mod lock;
 mod map;
+pub(crate) mod objects;
 pub(crate) mod own;
 mod packet;
 mod perf;
@@ -117,6 +118,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (135, helper!(checksum::csum_level, 2)),
     (151, helper!(skb::cgroup_classid, 1)),
     (152, helper!(redirect::redirect_neigh, 4)),
+    (153, helper!(objects::per_cpu_ptr, 2)),
+    (154, helper!(objects::this_cpu_ptr, 1)),
     (155, helper!(redirect::redirect_peer, 2)),
     (160, helper!(system::ktime_get_coarse_ns, 0)),
     (163, helper!(route::check_mtu, 5)),
@@ -129,6 +132,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (189, helper!(xdp::load_bytes, 4)),
     (190, helper!(xdp::store_bytes, 4)),
     (192, helper!(skb::set_tstamp, 3)),
+    (194, helper!(objects::kptr_xchg, 2)),
     (195, helper!(map::lookup_percpu_elem, 3)),
     (197, helper!(dynptr::from_mem, 4)),
     (198, helper!(dynptr::ringbuf_reserve, 4)),

@@ -13,9 +13,11 @@ use crate::program::Program;
 use crate::provides;
 use crate::runtime::Runtime;
 use crate::steps::steps;
-use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
+use skep_abi::{Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
+use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
+use skep_maps::objects::Shape;
 use skep_maps::{Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -185,7 +187,12 @@ impl<'a> Linker<'a> {
         }
         let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
         let MapsOfLoad { by_index: maps, unused } = self.create_maps(&definitions, &variables, reached)?;
-        let linkage = Arc::new(self.linkage(&maps));
+        let types = self.types(verified.iter().map(|(program, _)| program))?;
+        let linkage = Arc::new(Linkage {
+            types: types.as_ref().map_or(0, |types| Arc::as_ptr(types).expose_provenance() as u64),
+            kept: types.map(|types| types as _),
+            ..self.linkage(&maps)
+        });
         let programs = verified
             .into_iter()
             .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
@@ -375,6 +382,9 @@ impl<'a> Linker<'a> {
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
         let memory = self.runtime.memory();
+        let shared = self.runtime.shared();
+        let keeper = (&shared.dispatch.objects, &shared.domain);
+        let mut layouts = self.object.types().map(ObjectLayouts::new);
         let mut maps = Vec::with_capacity(definitions.len());
         let mut unused = Vec::new();
         for (index, def) in definitions.iter().enumerate() {
@@ -384,6 +394,7 @@ impl<'a> Linker<'a> {
                 if !wired || !given.fits(&shared.domain) {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
+                contract::keep_objects(def, given, keeper, &self.layouts(def, &mut layouts)?)?;
                 maps.push(Some(Arc::clone(given)));
                 continue;
             }
@@ -404,10 +415,31 @@ impl<'a> Linker<'a> {
                 self.set_first(&map, index, variables)?;
             }
             let map = Arc::new(map);
-            self.runtime.shared().dispatch.wire(&map);
+            let shared = self.runtime.shared();
+            contract::keep_objects(def, &map, keeper, &self.layouts(def, &mut layouts)?)?;
+            shared.dispatch.wire(&map);
             maps.push(Some(map));
         }
         Ok(MapsOfLoad { by_index: maps, unused })
+    }
+
+    /// What the objects in a map's values look like.
+    fn layouts(&self, def: &MapDef, known: &mut Option<ObjectLayouts<'_>>) -> Result<Arc<str>, Error> {
+        let mut text = String::new();
+        let inner = def.inner.iter().flat_map(|inner| &inner.fields);
+        for field in def.fields.iter().chain(inner) {
+            let own = match field.kind {
+                SpecialKind::ListHead { holds, .. } | SpecialKind::RbRoot { holds, .. } => Some(holds),
+                SpecialKind::Kptr { to } | SpecialKind::KptrPercpu { to } => {
+                    (to & OWN_TYPE != 0).then_some(to & !OWN_TYPE)
+                }
+                _ => None,
+            };
+            if let (Some(ty), Some(known)) = (own, known.as_mut()) {
+                text += &known.text(ty).map_err(|source| Error::Object(source.into()))?;
+            }
+        }
+        Ok(text.into())
     }
 
     /// Gives a map of variables its first contents, with the variables that this load sets.
@@ -435,6 +467,29 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
+    /// The layouts of the objects that these programs allocate, if any.
+    fn types<'p>(
+        &self,
+        programs: impl Iterator<Item = &'p Verified>,
+    ) -> Result<Option<Arc<helpers::objects::Types>>, Error> {
+        let wanted: BTreeSet<(u32, bool)> = programs.flat_map(Verified::allocated).copied().collect();
+        // Only programs with types allocate.
+        let Some(types) = self.object.types().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        let shared = self.runtime.shared();
+        let memory = (&shared.domain, shared.policy);
+        let layout = |(ty, per_cpu): (u32, bool)| {
+            let damaged = |source: skep_btf::Error| Error::Object(source.into());
+            let fields = types.special_fields(ty).map_err(damaged)?;
+            let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu };
+            let layout = shared.dispatch.objects.layout(memory, shared.map_memory, &shape);
+            let name = || types.type_name(ty).unwrap_or_default();
+            let layout = layout.map_err(|source| Error::ObjectType { ty: name(), source })?;
+            Ok(((ty, per_cpu), layout))
+        };
+        let layouts = wanted.into_iter().map(layout).collect::<Result<_, Error>>()?;
+        Ok(Some(Arc::new(helpers::objects::Types::new(layouts))))
+    }
+
     fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {
         let shared = self.runtime.shared();
         let known = &shared.helpers;
@@ -443,6 +498,7 @@ impl<'a> Linker<'a> {
             helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
             functions: helpers::own::provided(),
+            ..Linkage::default()
         }
     }
 }

@@ -90,13 +90,12 @@ impl Object {
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let started = Instant::now();
         let elf = skep_elf::Object::parse(bytes)?;
-        let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
-        Ok(Self {
-            content: Content::Elf(Box::new(elf)),
-            maps: Maps::new(maps),
-            host_types: None,
-            parse: started.elapsed(),
-        })
+        let maps: Arc<[MapDef]> = elf.maps().iter().map(|map| map.def.clone()).collect();
+        let maps = match elf.btf() {
+            Some(types) => Maps::for_host(maps, types, None),
+            None => Maps::new(maps),
+        };
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
@@ -199,9 +198,9 @@ impl Object {
     }
 
     fn set_maps(&mut self, own: Arc<[MapDef]>) {
-        self.maps = match (self.elf().and_then(|elf| elf.btf()), &self.host_types) {
-            (Some(types), Some(host)) => Maps::for_host(own, types, host),
-            _ => Maps::new(own),
+        self.maps = match self.elf().and_then(|elf| elf.btf()) {
+            Some(types) => Maps::for_host(own, types, self.host_types.as_deref()),
+            None => Maps::new(own),
         };
     }
 
@@ -353,6 +352,14 @@ impl Object {
             _ => Entry::Context,
         };
         Ok(Unverified { source, maps, entry })
+    }
+
+    /// The types of the object itself.
+    pub(crate) fn types(&self) -> Option<&skep_btf::Btf> {
+        match &self.content {
+            Content::Elf(elf) => elf.btf().map(|types| &**types),
+            Content::Bytecode(source) => source.btf.as_deref(),
+        }
     }
 
     fn no_program(&self, name: &str) -> Error {

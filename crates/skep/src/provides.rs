@@ -6,9 +6,15 @@ use skep_abi::own_kfunc;
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
+use std::sync::LazyLock;
 
 /// What the runtime provides instead.
-const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable, bpf_throw, bpf_iter_num_new, bpf_iter_num_next and bpf_iter_num_destroy";
+static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
+    let functions: Vec<_> = skep_abi::OWN_KFUNCS.iter().map(|own| own.name).collect();
+    let others = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the \
+                  program's own functions, and of";
+    format!("{others} {}", functions.join(", "))
+});
 
 /// Checks every instruction that the program reaches. `types` are those of the host that it was linked with.
 pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error> {
@@ -20,7 +26,7 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
                 program: program.name().to_owned(),
                 slot,
                 what,
-                provided: INSTRUCTIONS,
+                provided: &INSTRUCTIONS,
             });
         }
     }

@@ -90,6 +90,18 @@ impl Runtime {
         Ok(self.shared.domain.synchronize(Grace::Both)?)
     }
 
+    /// The number of objects that programs have allocated and that something owns: a running program, a map, or
+    /// another object. Exact while no program runs.
+    pub fn objects(&self) -> usize {
+        self.shared.dispatch.objects.live()
+    }
+
+    /// Remembers where objects are, for checking mode.
+    #[cfg(test)]
+    pub(crate) fn trace_objects(&self) {
+        self.shared.dispatch.objects.trace();
+    }
+
     /// The memory for elements of maps that this runtime's programs use ([`Map::create_in`](crate::Map::create_in)):
     /// its RCU domain and its policy.
     pub fn memory(&self) -> Reclamation {

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) lru: bool,
     /// Whether memory is taken by small pages as elements are added, rather than promised for all elements.
     pub(crate) on_demand: bool,
+    /// Whether values own objects.
+    pub(crate) owns: bool,
 }
 
 /// Offsets in an element.
@@ -35,6 +37,8 @@ pub(super) struct ElementLayout {
     pub(super) values_at: usize,
     /// The mark that the element was used, in LRU tables.
     pub(super) mark_at: Option<usize>,
+    /// The link of removed elements that wait, if values own objects.
+    pub(super) link_at: Option<usize>,
 }
 
 /// The head of a list and its writers' lock. All zeroes are an empty bucket.
@@ -65,7 +69,9 @@ impl Plan {
         let key_words = (self.key_size as usize).div_ceil(8);
         let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
         let mark_at = self.lru.then_some(key_end);
-        let values_at = key_end + mark_at.map_or(0, |_| size_of::<AtomicU64>());
+        let mark_end = key_end + mark_at.map_or(0, |_| size_of::<AtomicU64>());
+        let link_at = self.owns.then_some(mark_end);
+        let values_at = mark_end + link_at.map_or(0, |_| size_of::<AtomicPtr<u8>>());
         let (values, size, align) = if self.per_cpu {
             // Whole cache lines: no CPU writes to another's.
             let cpu_stride = (self.value_size as usize).checked_next_multiple_of(64)?;
@@ -74,7 +80,7 @@ impl Plan {
         } else {
             (Values::shared(self.value_size), (self.value_size as usize).checked_next_multiple_of(8)?, 8)
         };
-        let layout = ElementLayout { key_size: self.key_size as usize, values_at, mark_at };
+        let layout = ElementLayout { key_size: self.key_size as usize, values_at, mark_at, link_at };
         let options = CacheOptions::new(size.checked_add(values_at)?, self.max_entries as usize);
         Some((layout, values, options.align_at(align, values_at)))
     }

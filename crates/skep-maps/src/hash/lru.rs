@@ -13,8 +13,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Hash;
 use super::element::Element;
-use super::{Hash, Spare};
 use crate::caller::Caller;
 use crate::op_error::OpError;
 use crate::update::UpdateFlags;
@@ -84,7 +84,7 @@ impl Hash {
                 // again.
                 drop(self.bucket_of(key).version.lock(caller)?);
                 // SAFETY: by the caller's contract.
-                drop(unsafe { Spare::take(&self.elements, caller) }.map_err(OpError::NoMemory)?);
+                drop(unsafe { self.spare(caller) }.map_err(OpError::NoMemory)?);
                 // SAFETY: by the caller's contract.
                 unsafe { self.evict(clock, caller)? };
             }
@@ -146,7 +146,7 @@ impl Hash {
                 }
                 self.unlink(lock, link, element);
                 // SAFETY: this thread unlinked it under the lock, and the version shows it.
-                unsafe { self.elements.free(caller, element.0) };
+                unsafe { self.retire(caller, element) };
                 return Ok(());
             }
         }

@@ -27,7 +27,7 @@ impl Hash {
             // SAFETY: an element of this table; `out` by contract. This thread unlinked it under the lock.
             unsafe {
                 self.values.read(self.values_at(element), out);
-                self.elements.free(caller, element.0);
+                self.retire(caller, element);
             }
             Ok(true)
         })
@@ -66,7 +66,7 @@ impl Hash {
                     next = element.next_locked();
                     out.push_back(self.copy(element));
                     // SAFETY: this thread unlinked it under the lock.
-                    unsafe { self.elements.free(caller, element.0) };
+                    unsafe { self.retire(caller, element) };
                 }
             }
             cursor.position += 1;

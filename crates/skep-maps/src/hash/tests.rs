@@ -17,7 +17,16 @@ fn table(max_entries: u32) -> Hash {
 }
 
 fn plan(max_entries: u32) -> Plan {
-    Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false, lru: false, on_demand: false }
+    Plan {
+        key_size: 8,
+        value_size: 24,
+        max_entries,
+        cpus: 1,
+        per_cpu: false,
+        lru: false,
+        on_demand: false,
+        owns: false,
+    }
 }
 
 fn set(table: &Hash, key: u64, value: u64) -> Result<(), OpError> {

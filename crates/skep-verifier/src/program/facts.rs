@@ -10,7 +10,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::program::{CallFact, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The records so far.
@@ -27,6 +27,8 @@ pub(crate) struct Record {
     unwritten: Vec<bool>,
     /// By slot of a call that prints: what is proved about the values.
     printed: BTreeMap<u32, Printed>,
+    /// The types of the objects that some path allocates, and whether per CPU.
+    allocated: BTreeSet<(u32, bool)>,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
@@ -123,6 +125,7 @@ impl Record {
             deepest: vec![0; functions],
             unwritten: vec![false; functions],
             printed: BTreeMap::new(),
+            allocated: BTreeSet::new(),
             journal: None,
         }
     }
@@ -270,6 +273,16 @@ impl Record {
     /// What is proved about the values of calls that print, by slot.
     pub(crate) fn take_printed(&mut self) -> Arc<[(u32, Printed)]> {
         std::mem::take(&mut self.printed).into_iter().collect()
+    }
+
+    /// Some path allocates objects of that type.
+    pub(crate) fn allocated(&mut self, ty: u32, per_cpu: bool) {
+        self.allocated.insert((ty, per_cpu));
+    }
+
+    /// The types of the objects that some path allocates.
+    pub(crate) fn take_allocated(&mut self) -> Box<[(u32, bool)]> {
+        std::mem::take(&mut self.allocated).into_iter().collect()
     }
 
     /// Some path touches the byte at `-bytes` from `r10` in a frame of that function.

@@ -133,6 +133,14 @@ impl Prototype {
         let what = |param: &OwnParam| match param {
             OwnParam::Number => Some(What::Number { constant: false }),
             OwnParam::Iterator(_) => Some(What::Iterator),
+            OwnParam::Ignored => Some(What::Ignored),
+            OwnParam::Type => Some(What::Number { constant: true }),
+            OwnParam::Owned => Some(What::Owned),
+            OwnParam::Counted => Some(What::Counted),
+            OwnParam::List => Some(What::Root(Collection::List)),
+            OwnParam::Tree => Some(What::Root(Collection::Tree)),
+            OwnParam::Node => Some(What::Node),
+            OwnParam::Less => Some(What::Less),
             _ => None,
         };
         let param = |declared: &OwnParam| {
@@ -147,6 +155,8 @@ impl Prototype {
         let returned = match (own.returns, own.iterator()) {
             (OwnReturn::Nothing, _) => Returned::Nothing,
             (OwnReturn::Number, _) => Returned::Number,
+            // The call itself says of which type.
+            (OwnReturn::Object, _) => Returned::Object(0),
             (OwnReturn::ElementOrNull, Some(iterator)) => Returned::Memory(iterator.element),
             (returns, _) => Returned::Unknown(format!("{returns:?}")),
         };
@@ -230,6 +240,9 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
 
 /// Whether the host's function of that number calls a function of the program before it returns.
 pub(crate) fn calls_back(btf: Option<&Btf>, id: u32) -> bool {
+    if let Some(own) = own_kfunc(id) {
+        return own.calls_back();
+    }
     let name = || btf?.ty(id).ok().filter(|ty| ty.kind == Kind::Func)?.name().ok();
     name().and_then(kfunc_named).is_some_and(|known| known.flags.has(KfuncFlags::CALLS_BACK))
 }

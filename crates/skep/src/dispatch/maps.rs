@@ -40,7 +40,12 @@ impl Dispatch {
         inner: Option<&Arc<Map>>,
     ) -> Result<Option<Arc<Map>>, Error> {
         let foreign = |map: &Map| Error::OtherRuntime { map: map.name().to_owned() };
-        if let Some(inner) = inner.filter(|inner| !inner.fits(&self.domain)) {
+        let none = Arc::from("");
+        let layouts = outer.object_layouts().unwrap_or(&none);
+        let fits = |map: &Map| {
+            map.fits(&self.domain) && map.keep_objects(&self.objects, &self.domain, layouts).is_ok()
+        };
+        if let Some(inner) = inner.filter(|inner| !fits(inner)) {
             return Err(foreign(inner));
         }
         let mut state = self.lock();

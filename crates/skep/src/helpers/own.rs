@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{iterators, sections};
+use super::{iterators, objects, sections};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 8] = [
+static OWN: [(&str, HelperFn); 25] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -15,6 +15,23 @@ static OWN: [(&str, HelperFn); 8] = [
     ("bpf_iter_num_new", helper!(iterators::num_new, 3)),
     ("bpf_iter_num_next", helper!(iterators::num_next, 1)),
     ("bpf_iter_num_destroy", helper!(iterators::num_destroy, 1)),
+    ("bpf_obj_new_impl", helper!(objects::obj_new, 1)),
+    ("bpf_obj_drop_impl", helper!(objects::obj_drop, 1)),
+    ("bpf_percpu_obj_new_impl", helper!(objects::percpu_obj_new, 1)),
+    ("bpf_percpu_obj_drop_impl", helper!(objects::obj_drop, 1)),
+    ("bpf_refcount_acquire_impl", helper!(objects::refcount_acquire, 1)),
+    ("bpf_list_push_front_impl", helper!(objects::push_front, 2)),
+    ("bpf_list_push_back_impl", helper!(objects::push_back, 2)),
+    ("bpf_list_pop_front", helper!(objects::pop_front, 1)),
+    ("bpf_list_pop_back", helper!(objects::pop_back, 1)),
+    ("bpf_list_front", helper!(objects::front, 1)),
+    ("bpf_list_back", helper!(objects::back, 1)),
+    ("bpf_rbtree_add_impl", helper!(objects::rbtree_add, 3)),
+    ("bpf_rbtree_remove", helper!(objects::rbtree_remove, 2)),
+    ("bpf_rbtree_first", helper!(objects::rbtree_first, 1)),
+    ("bpf_rbtree_root", helper!(objects::rbtree_root, 1)),
+    ("bpf_rbtree_left", helper!(objects::rbtree_left, 2)),
+    ("bpf_rbtree_right", helper!(objects::rbtree_right, 2)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

@@ -21,13 +21,13 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Maps for a host without types.
+    /// Maps of an object without types.
     pub(super) fn new(own: Arc<[MapDef]>) -> Self {
         Self { of_host: Arc::clone(&own), own }
     }
 
-    /// Maps for a host with these types; those of the object are `types`.
-    pub(super) fn for_host(own: Arc<[MapDef]>, types: &Btf, host: &Btf) -> Self {
+    /// Maps for a host with these types, if it has some; those of the object are `types`.
+    pub(super) fn for_host(own: Arc<[MapDef]>, types: &Btf, host: Option<&Btf>) -> Self {
         if !keep_objects(&own) {
             return Self::new(own);
         }
@@ -46,7 +46,7 @@ impl Maps {
     }
 }
 
-fn map(def: &MapDef, own: &Btf, host: &Btf) -> MapDef {
+fn map(def: &MapDef, own: &Btf, host: Option<&Btf>) -> MapDef {
     steps(1);
     let mut def = def.clone();
     for field in &mut def.fields {
@@ -62,9 +62,9 @@ fn map(def: &MapDef, own: &Btf, host: &Btf) -> MapDef {
 }
 
 /// The host's type of the same name and kind, or the object's own with [`OWN_TYPE`].
-fn same(ty: u32, own: &Btf, host: &Btf) -> u32 {
+fn same(ty: u32, own: &Btf, host: Option<&Btf>) -> u32 {
     let named = own.resolve(ty).ok().filter(|ty| !ty.is_anonymous());
-    let found = named.and_then(|ty| host.find(ty.name().ok()?, ty.kind));
+    let found = named.and_then(|ty| host?.find(ty.name().ok()?, ty.kind));
     // What the host does not have, programs allocate.
     let allocated = own.resolve(ty).is_ok_and(|ty| ty.kind == skep_btf::Kind::Struct);
     found.unwrap_or(if allocated { ty | OWN_TYPE } else { NOTHING })

@@ -12,6 +12,7 @@ mod loading;
 mod names;
 mod network;
 mod objects_of_the_host;
+mod owners;
 mod packets;
 mod printing;
 mod queues;

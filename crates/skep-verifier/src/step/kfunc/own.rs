@@ -272,6 +272,7 @@ impl Transfer<'_> {
             );
             return Err(Violation::new(Code::Argument, text));
         }
+        self.record.allocated(ty, per_cpu);
         Ok(self.named(Kind::Own { ty, held: Hold::Owned, per_cpu, maybe_null: true }))
     }
 }

@@ -119,6 +119,11 @@ impl MapKind {
         matches!(self, Self::PercpuHash | Self::PercpuArray | Self::LruPercpuHash)
     }
 
+    /// Whether it has one element for each CPU, so that objects leave `max_entries` at 0 for the loader to set.
+    pub const fn counts_cpus(self) -> bool {
+        matches!(self, Self::PerfEventArray | Self::Cpumap)
+    }
+
     /// Whether its values are maps.
     pub const fn holds_maps(self) -> bool {
         matches!(self, Self::ArrayOfMaps | Self::HashOfMaps)

@@ -12,6 +12,7 @@ pub(crate) use struct_ops::Members;
 
 use crate::elf::{Content, Elf, Place, SymbolKind};
 use crate::error::Error;
+use skep_abi::ProgramType;
 use skep_isa::Slot;
 use std::collections::HashSet;
 
@@ -110,16 +111,17 @@ impl Functions {
     }
 
     /// Programs are the exported functions of sections other than `.text`. If an object has none of these, its programs
-    /// are those of `.text`.
+    /// are those of `.text`. Static functions are programs too where nothing else can be meant: see [`only_static`].
     fn programs_among(&self, elf: &Elf, names: &[CodeRange]) -> Vec<(usize, usize)> {
         let is_text = |f: &CodeRange| {
             let name = &*elf.sections[f.section].name;
             name == ".text" || name.starts_with(".text.")
         };
+        let only_static = only_static(elf, names);
         let of = |text: bool| -> Vec<_> {
             let mut programs: Vec<_> = names
                 .iter()
-                .filter(|f| f.global && is_text(f) == text)
+                .filter(|f| is_text(f) == text && (f.global || only_static.contains(&f.section)))
                 .filter_map(|f| Some((f.symbol, self.starting_at(f.section, f.start)?)))
                 .collect();
             programs.sort_by_key(|&(symbol, function)| (function, symbol));
@@ -128,6 +130,29 @@ impl Functions {
         let programs = of(false);
         if programs.is_empty() { of(true) } else { programs }
     }
+}
+
+/// The sections whose static functions are programs: their names select a program type, they export no function, and
+/// no code of another section refers to them, as it would to subprograms.
+fn only_static(elf: &Elf, names: &[CodeRange]) -> HashSet<usize> {
+    let typed = |f: &&CodeRange| ProgramType::from_section(&elf.sections[f.section].name).is_some();
+    let mut found: HashSet<usize> = names.iter().filter(typed).map(|f| f.section).collect();
+    for function in names.iter().filter(|f| f.global) {
+        found.remove(&function.section);
+    }
+    if found.is_empty() {
+        return found;
+    }
+    for (index, section) in elf.sections.iter().enumerate().filter(|(_, s)| s.content == Content::Code) {
+        for relocation in &section.relocations {
+            if let Place::Section(home) = elf.target(relocation).place
+                && home != index
+            {
+                found.remove(&home);
+            }
+        }
+    }
+    found
 }
 
 /// Sets the end of functions without a size, which assembly may leave out, to the start of the next function.

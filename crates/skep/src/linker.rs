@@ -324,7 +324,7 @@ impl<'a> Linker<'a> {
     /// they are created.
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
         let object = self.object.maps_for_host();
-        let sized_by_cpus = |def: &MapDef| def.kind == MapKind::PerfEventArray && def.max_entries == 0;
+        let sized_by_cpus = |def: &MapDef| def.max_entries == 0 && def.kind.counts_cpus();
         let given = [self.variables.is_empty(), self.given.is_empty(), self.max_entries.is_empty()];
         if given == [true; 3] && !object.iter().any(sized_by_cpus) {
             return Ok(Arc::clone(object));

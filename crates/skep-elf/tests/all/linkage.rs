@@ -282,6 +282,34 @@ fn one_function_may_have_several_names() {
 }
 
 #[test]
+fn static_functions_are_programs_where_their_section_exports_none_and_nothing_refers_to_it() {
+    let names = |file: ObjectFile| -> Vec<String> {
+        let object = Object::parse(&file.build()).unwrap();
+        object.programs().iter().map(|program| program.name().to_owned()).collect()
+    };
+    let with_static = |section: &str| {
+        let mut file = ObjectFile::new();
+        let code = file.code(section, &[RETURN_0, RETURN_0].concat());
+        file.static_function("alone", code, 0, RETURN_0.len() as u64);
+        (file, code)
+    };
+    assert_eq!(names(with_static("xdp").0), ["alone"]);
+    assert_eq!(names(with_static("tc/ingress").0), ["alone"]);
+    // Of a section that stands for no type it is a subprogram, and so it is beside an exported function.
+    assert_eq!(names(with_static("inlined").0), [""; 0]);
+    let (mut file, code) = with_static("xdp");
+    file.function("exported", code, RETURN_0.len() as u64, 0);
+    assert_eq!(names(file), ["exported"]);
+    // A program elsewhere calls it.
+    let (mut file, code) = with_static("xdp/callee");
+    let call = [0x85, 0x10, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    let caller = file.program("caller", &[&call[..], &RETURN_0].concat());
+    let callee = file.section_symbol(code);
+    file.relocate(caller, 0, 10, callee);
+    assert_eq!(names(file), ["caller"]);
+}
+
+#[test]
 fn a_function_may_call_the_program_itself() {
     let mut file = ObjectFile::new();
     let back = [0x85, 0x10, 0, 0, 0xff, 0xff, 0xff, 0xff];

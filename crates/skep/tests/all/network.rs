@@ -548,6 +548,14 @@ mod targets {
     }
 
     #[test]
+    fn a_map_of_cpus_without_a_capacity_gets_one_element_for_each() {
+        let runtime = Runtime::builder().cpus(5).build().unwrap();
+        let cpus = |entries| MapDef::new("cpus", MapKind::Cpumap, 4, 8, entries);
+        let entries = |def| load(&runtime, def, &redirects(2)).maps()[0].def().max_entries;
+        assert_eq!((entries(cpus(0)), entries(cpus(3))), (5, 3));
+    }
+
+    #[test]
     fn elements_lead_to_devices_and_empty_ones_to_the_verdict_in_the_flags() {
         for kind in [MapKind::Devmap, MapKind::DevmapHash] {
             for engine in [Engine::Jit, Engine::Interpreter] {

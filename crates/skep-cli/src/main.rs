@@ -7,6 +7,7 @@
 mod arch;
 mod capture;
 mod conformance;
+mod contents;
 mod dump;
 mod facts;
 mod failure;

@@ -1,5 +1,6 @@
 //! What `skep run` prints: the same data as JSON or as text.
 
+use crate::contents::{self, lossless};
 use crate::failure::Failure;
 use crate::output;
 use crate::samples::Samples;
@@ -67,6 +68,7 @@ pub(crate) struct Capture {
 pub(crate) struct Data {
     #[serde(flatten)]
     pub(crate) loaded: Loaded,
+    #[serde(serialize_with = "lossless")]
     pub(crate) result: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdict: Option<&'static str>,
@@ -92,6 +94,11 @@ pub(crate) struct MapReport {
     /// unknown for bloom filters.
     entries: usize,
     elements: Vec<Element>,
+    /// In JSON: the elements as `--map` takes them, by their types, and whether that is all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<Vec<serde_json::Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -105,8 +112,8 @@ struct Element {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Value {
-    Number(u64),
-    Numbers(Vec<u64>),
+    Number(#[serde(serialize_with = "lossless")] u64),
+    Numbers(#[serde(serialize_with = "all_lossless")] Vec<u64>),
     Bytes(String),
     PerCpu(Vec<String>),
 }
@@ -266,14 +273,24 @@ impl fmt::Display for Value {
     }
 }
 
-/// The current contents of a module's maps.
-pub(crate) fn maps(module: &Module, samples: &Samples) -> Result<Vec<MapReport>, Failure> {
-    module
-        .maps()
-        .iter()
-        .enumerate()
-        .map(|(index, map)| report(module, samples, index, map).map_err(Failure::from))
-        .collect()
+/// The current contents of a module's maps. `typed` adds what only JSON shows.
+pub(crate) fn maps(
+    object: &Object,
+    module: &Module,
+    samples: &Samples,
+    typed: bool,
+) -> Result<Vec<MapReport>, Failure> {
+    let of = |(index, map)| -> Result<MapReport, Failure> {
+        let mut report = report(module, samples, index, map)?;
+        if let Some((elements, complete)) =
+            contents::list(object, module, map).filter(|_| typed && !report.variables)
+        {
+            (report.contents, report.complete) = (Some(elements), Some(complete));
+        }
+        Ok(report)
+    };
+    let maps = module.maps().iter().map(|map| &**map);
+    maps.enumerate().map(of).collect()
 }
 
 fn report(module: &Module, samples: &Samples, index: usize, map: &Map) -> Result<MapReport, skep::Error> {
@@ -287,6 +304,8 @@ fn report(module: &Module, samples: &Samples, index: usize, map: &Map) -> Result
         variables: false,
         entries: 0,
         elements: Vec::new(),
+        contents: None,
+        complete: None,
     };
     let globals: Vec<_> = module.variables().iter().filter(|variable| variable.map == index).collect();
     if !globals.is_empty() {
@@ -385,6 +404,10 @@ fn cut(bytes: &[u8], shown: usize) -> String {
         Some(first) if bytes.len() > shown => format!("{} ... ({} bytes)", spaced(first), bytes.len()),
         _ => spaced(bytes),
     }
+}
+
+fn all_lossless<S: Serializer>(numbers: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(numbers.iter().map(|number| contents::number(*number)))
 }
 
 fn as_object<S: Serializer>(verdicts: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {

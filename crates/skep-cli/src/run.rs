@@ -1,6 +1,7 @@
 //! `skep run`: a program over a capture, or on given bytes.
 
 use crate::capture::{Frame, Reader, Writer, is_stdin};
+use crate::contents::Contents;
 use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
 use crate::object::{choose, runnable_type};
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     btf: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+    /// Fill a map before the run from a JSON list of elements, or from the report of an earlier run.
+    #[arg(long = "map", value_name = "MAP=FILE")]
+    maps: Vec<String>,
     /// Number of passes over the input; every pass counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
@@ -125,11 +129,14 @@ fn load(
         builder = builder.world(world);
     }
     let runtime = builder.build()?;
-    let mut linker = args.settings.apply(object, runtime.linker(object).only(name).buffer_len(len))?;
+    let contents = Contents::read(&args.maps, object)?;
+    let linker = contents.prepare(object, runtime.linker(object).only(name).buffer_len(len));
+    let mut linker = args.settings.apply(object, linker)?;
     if let Some(program_type) = args.program_type {
         linker = linker.program_type(program_type);
     }
     let module = linker.load()?;
+    contents.fill(object, &module)?;
     Ok((runtime, module))
 }
 
@@ -237,7 +244,7 @@ fn over_capture(
         ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
         ns_per_packet_interp: interpreter.map(|timing| timing.median),
-        maps: report::maps(&module, &samples)?,
+        maps: report::maps(object, &module, &samples, args.json)?,
     };
     report::print(&capture, args.json)?;
     broken.map_or(Ok(()), Err)
@@ -369,7 +376,7 @@ fn on_data(
         runs: args.repeat - left,
         ns_best: timing.map(|timing| timing.best),
         ns_median: timing.map(|timing| timing.median),
-        maps: report::maps(&module, &samples)?,
+        maps: report::maps(object, &module, &samples, args.json)?,
     };
     report::print(&data, args.json)?;
     Ok(())

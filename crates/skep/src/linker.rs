@@ -30,6 +30,7 @@ pub struct Linker<'a> {
     runtime: Runtime,
     object: &'a Object,
     only: Option<String>,
+    and: Vec<String>,
     options: ProgramOptions,
     given: BTreeMap<String, Arc<Map>>,
     max_entries: BTreeMap<String, u32>,
@@ -65,6 +66,7 @@ impl<'a> Linker<'a> {
             runtime,
             object,
             only: None,
+            and: Vec::new(),
             options: ProgramOptions::default(),
             given: BTreeMap::new(),
             max_entries: BTreeMap::new(),
@@ -76,6 +78,14 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn only(mut self, program: &str) -> Self {
         self.only = Some(program.to_owned());
+        self
+    }
+
+    /// Loads another program with the [`only`](Self::only) one: for example one that is put into an array of programs.
+    /// Without `only` it has no effect, since all are loaded.
+    #[must_use]
+    pub fn and(mut self, program: &str) -> Self {
+        self.and.push(program.to_owned());
         self
     }
 
@@ -147,10 +157,11 @@ impl<'a> Linker<'a> {
         let variables = self.object.variables();
         self.check_names(&variables)?;
         let mut wanted: Vec<&str> = match &self.only {
-            Some(name) => vec![name],
+            Some(name) => std::iter::once(name).chain(&self.and).map(String::as_str).collect(),
             None => self.object.programs(),
         };
-        let mut known: HashSet<&str> = wanted.iter().copied().collect();
+        let mut known: HashSet<&str> = HashSet::new();
+        wanted.retain(|name| known.insert(name));
         // The maps' first contents, until a program names the map.
         let mut entries = self.entries_by_map();
         // Programs first: a refused program should not cost the creation of large maps.

@@ -212,6 +212,14 @@ impl Object {
         }
     }
 
+    /// The object's own types, which its map definitions refer to by number; `None` if it has none.
+    pub fn types(&self) -> Option<&skep_btf::Btf> {
+        match &self.content {
+            Content::Elf(elf) => elf.btf().map(|types| &**types),
+            Content::Bytecode(source) => source.btf.as_deref(),
+        }
+    }
+
     /// Its map definitions, in the file's order, those of global variables included.
     pub fn maps(&self) -> &[MapDef] {
         self.maps.own()
@@ -352,14 +360,6 @@ impl Object {
             _ => Entry::Context,
         };
         Ok(Unverified { source, maps, entry })
-    }
-
-    /// The types of the object itself.
-    pub(crate) fn types(&self) -> Option<&skep_btf::Btf> {
-        match &self.content {
-            Content::Elf(elf) => elf.btf().map(|types| &**types),
-            Content::Bytecode(source) => source.btf.as_deref(),
-        }
     }
 
     fn no_program(&self, name: &str) -> Error {

@@ -1,6 +1,7 @@
 //! The command as scripts and people use it: its output and exit status.
 
 mod conformance;
+mod contents;
 mod kernels;
 mod pack;
 mod refusals;

@@ -29,6 +29,7 @@ mod report;
 mod tail;
 mod timing;
 mod verify;
+mod world;
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use report::Report;
@@ -89,6 +90,8 @@ enum Benchmark {
     TailCall(tail::Args),
     /// Verification: time per walked instruction, states and memory.
     Verify(verify::Args),
+    /// A packet's way through a world: what a hop costs over the programs' own time.
+    World(world::Args),
 }
 
 impl Benchmark {
@@ -104,6 +107,7 @@ impl Benchmark {
             Self::Poke(args) => poke::run(args, common),
             Self::TailCall(args) => tail::run(args, common),
             Self::Verify(args) => verify::run(args, common),
+            Self::World(args) => world::run(args, common),
         }
     }
 

@@ -10,6 +10,7 @@ mod pack;
 mod tail;
 mod usage;
 mod verify;
+mod world;
 
 /// What the command printed and how it ended.
 struct Said {

@@ -6,8 +6,19 @@ use super::bench;
 fn the_help_names_every_benchmark() {
     let help = bench(&["--help"]);
     assert_eq!(help.status, Some(0));
-    let names =
-        ["alloc", "exec", "flow-dissector", "htab-mem", "load", "map", "pack", "poke", "tail-call", "verify"];
+    let names = [
+        "alloc",
+        "exec",
+        "flow-dissector",
+        "htab-mem",
+        "load",
+        "map",
+        "pack",
+        "poke",
+        "tail-call",
+        "verify",
+        "world",
+    ];
     for name in names {
         assert!(help.out.contains(&format!("\n  {name} ")), "{name} is missing in: {}", help.out);
     }
@@ -15,7 +26,7 @@ fn the_help_names_every_benchmark() {
 
 #[test]
 fn a_benchmark_that_no_kernel_can_run_refuses_linux() {
-    for name in ["alloc", "exec", "load", "pack", "poke"] {
+    for name in ["alloc", "exec", "load", "pack", "poke", "world"] {
         bench(&[name, "--linux"]).refused(2, &["--linux", "verify"]);
     }
 }

@@ -6,7 +6,7 @@
 use skep_world::{Clock, Machine, Random};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Machine, clock and random numbers of a world. Without a world, programs see an empty machine, the system's clock and
 /// its random numbers.
@@ -16,11 +16,19 @@ pub(crate) struct Surroundings {
     pub(crate) random: Random,
     machine: RwLock<Arc<Machine>>,
     secret: OnceLock<u128>,
+    /// Held by the thread that makes the next machine.
+    changing: Mutex<()>,
 }
 
 impl Surroundings {
     pub(crate) fn new(machine: Machine, clock: Clock, random: Random) -> Self {
-        Self { clock, random, machine: RwLock::new(Arc::new(machine)), secret: OnceLock::new() }
+        Self {
+            clock,
+            random,
+            machine: RwLock::new(Arc::new(machine)),
+            changing: Mutex::default(),
+            secret: OnceLock::new(),
+        }
     }
 
     /// A number for keyed hashes that programs cannot guess, unless random numbers are seeded. Always the same.
@@ -44,12 +52,17 @@ impl Surroundings {
         ask(&self.machine.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the machine by a changed copy, unless `change` fails; then it stays as it was.
+    /// Replaces the machine by a changed copy, unless `change` fails; then it stays as it was. Look-ups do not wait for
+    /// the function, which may look things up itself, but must not change this machine again.
     pub(crate) fn change<T, E>(&self, change: impl FnOnce(&mut Machine) -> Result<T, E>) -> Result<T, E> {
-        let mut current = self.machine.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Machine::clone(&current);
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Machine::clone(&self.machine());
         let made = change(&mut next)?;
-        *current = Arc::new(next);
+        let old = {
+            let mut current = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::new(next))
+        };
+        drop(old);
         Ok(made)
     }
 }

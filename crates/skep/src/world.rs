@@ -64,7 +64,8 @@ impl World {
     }
 
     /// Replaces the machine by a changed copy. If the function fails, nothing is changed. Runs in progress see the new
-    /// machine from their next look-up on. Programs on a device that is gone are detached.
+    /// machine from their next look-up on. The function may ask this world, but must not change it: it would wait for
+    /// itself. Programs on a device that is gone are detached.
     ///
     /// # Errors
     ///

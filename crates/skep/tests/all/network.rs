@@ -771,3 +771,65 @@ mod targets {
         }
     }
 }
+
+#[test]
+fn metadata_of_xdp_is_seen_by_tc_and_stays_on_its_machine() {
+    let mut machine = router();
+    machine.add_pair(Device::new("left"), Device::new("right")).unwrap();
+    let mut net = Net::new(machine);
+    // Puts 0x2a before the packet.
+    let put = "r6 = r1
+        r2 = -4
+        call xdp_adjust_meta#54
+        if r0 != 0 goto out
+        r2 = *(u32 *)(r6 + 8)
+        r3 = *(u32 *)(r6 + 0)
+        r4 = r2
+        r4 += 4
+        if r4 > r3 goto out
+        r5 = 0x2a
+        *(u32 *)(r2 + 0) = r5
+        out:
+        r0 = 2
+        exit";
+    // The mark becomes the metadata, or 1 if there is none.
+    let take = "r2 = *(u32 *)(r1 + 140)
+        r3 = *(u32 *)(r1 + 76)
+        r5 = 1
+        r4 = r2
+        r4 += 4
+        if r4 > r3 goto none
+        r5 = *(u32 *)(r2 + 0)
+        none:
+        *(u32 *)(r1 + 8) = r5
+        r0 = 0
+        exit";
+    net.put("put", "left", Place::Xdp, put);
+    net.put("take", "left", Place::Ingress, take);
+    let mut packet = Packet::new(&[1; 60]);
+    assert_eq!(net.inject("left", &mut packet).programs(), ["put", "take"]);
+    assert_eq!(packet.info.mark, 0x2a);
+    // The other end of the pair is another machine's device.
+    net.put("take again", "right", Place::Ingress, take);
+    let tx = net.program("back", "tc", &redirects("redirect#23", 3, 0));
+    net.links.push(net.world.attach(&tx, "lan", Place::Ingress).unwrap());
+    let mut packet = Packet::new(&[1; 60]);
+    net.put("put", "lan", Place::Xdp, put);
+    let trace = net.inject("lan", &mut packet);
+    assert_eq!((trace.programs(), packet.info.mark), (vec!["put", "back", "take again"], 1));
+}
+
+#[test]
+fn a_change_may_ask_the_world_and_a_look_up_does_not_wait_for_it() {
+    let net = Net::new(router());
+    net.world
+        .change(|machine| {
+            assert_eq!(net.world.machine().devices().count(), 2, "the machine before the change");
+            let trace = net.inject("lan", &mut datagram(1, "10.0.0.9", "192.0.2.9", 64, b""));
+            assert_eq!(trace.fate, Fate::Sent { device: 2 });
+            machine.remove_device(2)
+        })
+        .unwrap();
+    let trace = net.inject("lan", &mut datagram(1, "10.0.0.9", "192.0.2.9", 64, b""));
+    assert_eq!(trace.fate, Fate::NoRoute { device: 1 });
+}

@@ -18,6 +18,8 @@ mod hostile;
 mod load;
 #[path = "../../crates/skep-maps/tests/oracle/model.rs"]
 mod model;
+#[path = "../../crates/skep/tests/oracle/packets.rs"]
+mod packets;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
 mod roundtrip;
 
@@ -41,6 +43,11 @@ pub fn btf_ask(data: &[u8]) {
 /// get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);
+}
+
+/// Helpers over packets do the same in both engines, whatever their arguments. `data` decides about packet and helpers.
+pub fn packet_helpers(data: &[u8]) {
+    packets::check(&mut skep_testgen::Source::from_bytes(data));
 }
 
 /// Any bytes are a format of `bpf_snprintf` whose pieces add up to it, or are refused where they are wrong.

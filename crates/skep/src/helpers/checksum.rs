@@ -157,21 +157,25 @@ pub(super) unsafe fn csum_level(context: u64, what: u64, _: *mut RunEnv) -> u64 
     0
 }
 
-/// Changes the packet's bytes, and its sum with them if that is known.
+/// Changes the packet's bytes or where its network header is, and its sum with them if that is known. A change within the
+/// change is part of it.
 ///
 /// # Safety
 ///
 /// The context is the run's own.
-pub(super) unsafe fn tracked(skb: &mut SkbContext, change: impl FnOnce(&mut SkbContext)) {
+pub(super) unsafe fn tracked<T>(skb: &mut SkbContext, change: impl FnOnce(&mut SkbContext) -> T) -> T {
     if skb.summed != SkbContext::COMPLETE {
         return change(skb);
     }
     // SAFETY: the caller's promise.
     let before = unsafe { sum_of(skb) };
-    change(skb);
+    skb.summed = SkbContext::UNSUMMED;
+    let changed = change(skb);
+    skb.summed = SkbContext::COMPLETE;
     // SAFETY: the caller's promise.
     let after = unsafe { sum_of(skb) };
     skb.sum = add(add(skb.sum, !u32::from(before)), after.into());
+    changed
 }
 
 /// The sum of the bytes from the network header on.

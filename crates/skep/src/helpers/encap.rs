@@ -3,7 +3,7 @@
 //! Headers of segment routing (`BPF_LWT_ENCAP_SEG6`) need the system's routes and are refused, as by a kernel without them.
 
 use super::buffer::{IPV4, IPV6, insert, skb, write};
-use super::checksum::sum;
+use super::checksum::{sum, tracked};
 use super::errno::{EINVAL, ENOMEM};
 use skep_abi::RunEnv;
 
@@ -40,12 +40,19 @@ pub(super) unsafe fn push(context: u64, kind: u64, header: u64, size: u64, _: *m
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     // SAFETY: as above.
-    unsafe {
-        if !insert(skb, 0, size as u64) {
-            return ENOMEM;
-        }
-        super::checksum::tracked(skb, |skb| write(skb, 0, bytes));
+    let pushed = unsafe {
+        tracked(skb, |skb| {
+            let made = insert(skb, 0, size as u64);
+            if made {
+                write(skb, 0, bytes);
+                skb.network = 0;
+            }
+            made
+        })
+    };
+    if !pushed {
+        return ENOMEM;
     }
-    (skb.protocol, skb.network, skb.encapsulated, skb.hash) = (protocol, 0, 1, 0);
+    (skb.protocol, skb.encapsulated, skb.hash) = (protocol, 1, 0);
     0
 }

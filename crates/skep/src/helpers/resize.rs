@@ -70,13 +70,17 @@ pub(super) unsafe fn change_head(context: u64, bytes: u64, flags: u64, _: *mut R
     if flags != 0 || new > u64::from(u32::MAX) || new > LONGEST && skb.gso_size == 0 {
         return EINVAL;
     }
+    // What was the link-layer header is none any more; a program that does not see it has it replaced.
+    (skb.link, skb.data_meta) = (0, skb.data);
     // SAFETY: as above.
-    if !unsafe { insert(skb, 0, bytes) } {
-        return ENOMEM;
-    }
-    skb.network += bytes as u32;
-    skb.link = 0;
-    0
+    let made = unsafe {
+        super::checksum::tracked(skb, |skb| {
+            let made = insert(skb, 0, bytes);
+            skb.network += if made { bytes as u32 } else { 0 };
+            made
+        })
+    };
+    if made { 0 } else { ENOMEM }
 }
 
 /// Makes room for an IPv6 header where an IPv4 header is, or the other way round.

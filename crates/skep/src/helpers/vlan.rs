@@ -8,6 +8,7 @@
 //! As in Linux, the network header stays behind the first 14 bytes when a tag goes into the packet: it is the tag then.
 
 use super::buffer::{insert, len, read, remove, skb, write};
+use super::checksum::tracked;
 use super::errno::ENOMEM;
 use crate::packet::protocol;
 use skep_abi::{RunEnv, SkbContext};
@@ -30,12 +31,18 @@ pub(super) unsafe fn push(context: u64, proto: u64, tci: u64, _: *mut RunEnv) ->
     let proto = if proto == AD { AD } else { Q };
     if skb.vlan_present != 0 {
         // SAFETY: as above.
-        unsafe {
-            if len(skb) < ADDRESSES || !insert(skb, ADDRESSES, TAG) {
-                return ENOMEM;
-            }
-            write(skb, ADDRESSES, &(skb.vlan_proto as u16).to_ne_bytes());
-            write(skb, ADDRESSES + 2, &(skb.vlan_tci as u16).to_be_bytes());
+        let pushed = unsafe {
+            tracked(skb, |skb| {
+                if len(skb) < ADDRESSES || !insert(skb, ADDRESSES, TAG) {
+                    return false;
+                }
+                write(skb, ADDRESSES, &(skb.vlan_proto as u16).to_ne_bytes());
+                write(skb, ADDRESSES + 2, &(skb.vlan_tci as u16).to_be_bytes());
+                true
+            })
+        };
+        if !pushed {
+            return ENOMEM;
         }
         skb.protocol = skb.vlan_proto;
     }
@@ -82,15 +89,17 @@ unsafe fn take(skb: &mut SkbContext) -> Option<u16> {
     // SAFETY: the caller's promise.
     unsafe {
         let header: [u8; 18] = read(skb, 0)?;
-        remove(skb, ADDRESSES, TAG);
+        tracked(skb, |skb| {
+            remove(skb, ADDRESSES, TAG);
+            // Linux leaves the network header where it is in the packet, or behind the Ethernet header.
+            skb.network = skb.network.saturating_sub(TAG as u32).max(ETHERNET);
+        });
         let frame = read::<16>(skb, 0);
         skb.protocol = match frame {
             Some(frame) => protocol(&frame),
             None => protocol(&read::<14>(skb, 0)?),
         }
         .into();
-        // Linux leaves the network header where it is in the packet, or behind the Ethernet header.
-        skb.network = skb.network.saturating_sub(TAG as u32).max(ETHERNET);
         Some(u16::from_be_bytes([header[14], header[15]]))
     }
 }

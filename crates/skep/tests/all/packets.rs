@@ -16,23 +16,18 @@ use skep::abi::{MapDef, MapKind, ProgramType, linux_helper};
 use skep::isa::{assemble, encode_bytes};
 use skep::{Engine, Module, Object, Packet, Runtime, UpdateFlags};
 use std::collections::HashMap;
-use std::fmt::Write;
+
+#[path = "../oracle/packets.rs"]
+mod oracle;
+
+use oracle::{MEMORY, SHARED, STATE, program};
 
 const LINUX: &str = include_str!("../data/packets.linux");
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-/// Bytes of the program's map: states after the steps, then the memory of the steps.
-const SHARED: usize = 4096;
-const STATE: usize = 128;
-const MEMORY: usize = 2048;
-
 /// Names of types in the file.
 const TYPES: [(&str, &str); 4] =
     [("tc", "sched_cls"), ("xdp", "xdp"), ("lwt", "lwt_in"), ("cgroup", "cgroup_skb/ingress")];
-
-/// Fields of a state, after the result: offset in the context, size.
-const SKB: [(usize, usize); 7] = [(0, 4), (4, 4), (16, 4), (20, 4), (24, 4), (28, 4), (68, 4)];
-const CLOCK: [(usize, usize); 2] = [(180, 1), (152, 8)];
 
 fn hash(bytes: &[u8]) -> u64 {
     // The 64-bit FNV-1a hash.
@@ -43,45 +38,6 @@ fn hash(bytes: &[u8]) -> u64 {
 fn bytes(hex: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
     (0..hex.len()).step_by(2).map(digits).collect()
-}
-
-/// The assembly of a program that makes the steps, and leaves a state for each.
-fn program(kind: &str, steps: &[&str]) -> String {
-    let mut text = "r6 = r1\n".to_owned();
-    for (number, step) in steps.iter().enumerate() {
-        let words: Vec<&str> = step.split(' ').collect();
-        if let ["w", offset, size, value] = words[..] {
-            let bits = 8 * size.parse::<u32>().unwrap();
-            write!(text, "r2 = 0x{value} ll\n*(u{bits} *)(r6 + {offset}) = r2\nr0 = 0\n").unwrap();
-        } else {
-            text += "r1 = r6\n";
-            for (register, arg) in (2..).zip(&words[1..]) {
-                match arg.strip_prefix('@') {
-                    Some(at) => {
-                        let at = MEMORY + at.parse::<usize>().unwrap();
-                        writeln!(text, "r{register} = map_value[0]+0x{at:x} ll").unwrap();
-                    }
-                    None => writeln!(text, "r{register} = 0x{arg} ll").unwrap(),
-                }
-            }
-            writeln!(text, "call {}", words[0]).unwrap();
-        }
-        writeln!(text, "r7 = map_value[0]+0x{:x} ll\n*(u64 *)(r7 + 0) = r0", number * STATE).unwrap();
-        let mut at = 8;
-        let mut field = |text: &mut String, (offset, size): (usize, usize)| {
-            writeln!(text, "r8 = *(u{} *)(r6 + {offset})\n*(u64 *)(r7 + {at}) = r8", 8 * size).unwrap();
-            at += 8;
-        };
-        if kind == "xdp" {
-            text += "r8 = *(u32 *)(r6 + 0)\nr9 = *(u32 *)(r6 + 4)\nr9 -= r8\n*(u64 *)(r7 + 8) = r9\n";
-            text += "r9 = *(u32 *)(r6 + 8)\nr8 -= r9\n*(u64 *)(r7 + 16) = r8\n";
-        } else {
-            SKB.into_iter().for_each(|of| field(&mut text, of));
-            let clock = if kind == "tc" { &CLOCK[..] } else { &[] };
-            clock.iter().for_each(|of| field(&mut text, *of));
-        }
-    }
-    text + "r0 = 0\nexit"
 }
 
 /// The states after the steps and what is left afterwards, as a line of the file has them.
@@ -238,5 +194,15 @@ fn cookies_are_checked_by_programs_of_the_runtime_that_made_them_for_a_while() {
         assert_eq!(run(&check, Engine::Jit, &ack) as i64, -13, "the one after that");
         bytes[52] = 0xf0;
         assert_eq!(run(&make, Engine::Jit, &bytes) as i64, -22, "the header is said to be longer");
+    }
+}
+
+#[test]
+fn random_helpers_do_the_same_to_a_packet_in_both_engines() {
+    // More of them: `SKEP_SEED=$(date +%s)000000 SKEP_CASES=100000`.
+    let number = |name, usual| std::env::var(name).map_or(usual, |text: String| text.parse().unwrap());
+    let first: u64 = number("SKEP_SEED", 0);
+    for seed in first..first + number("SKEP_CASES", 400) {
+        oracle::check(&mut skep_testgen::Source::from_seed(seed));
     }
 }

@@ -21,6 +21,7 @@ use crate::ring::{PAGE, Ring};
 use crate::table::Table;
 use crate::targets::Targets;
 use crate::trie::{self, Trie};
+use crate::user_ring::UserRing;
 
 /// The kinds that skep provides.
 pub(crate) const PROVIDED: &[MapKind] = &[
@@ -46,6 +47,7 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Sockhash,
     MapKind::ReuseportSockarray,
     MapKind::CgroupArray,
+    MapKind::UserRingbuf,
     MapKind::PerfEventArray,
 ];
 
@@ -148,6 +150,10 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
             fits(Ring::bytes(def.max_entries))?;
             Ring::new(def.max_entries).map(Table::Ring).map_err(failed)
         }
+        MapKind::UserRingbuf => {
+            fits(Ring::bytes(def.max_entries))?;
+            UserRing::new(def.max_entries).map(Table::UserRing).map_err(failed)
+        }
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;
             References::new(def.max_entries, def.value_size).map(Table::References).map_err(failed)
@@ -177,7 +183,9 @@ fn check(def: &MapDef) -> Result<(), MapError> {
             prefix::LENGTH_BYTES + prefix::MAX_DATA,
             "5 to 260: a u32 prefix length and 1 to 256 bytes of data",
         ),
-        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf => (0, 0, "0"),
+        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf | MapKind::UserRingbuf => {
+            (0, 0, "0")
+        }
         _ => (4, 4, "4: a u32 index"),
     };
     if !(least..=most).contains(&def.key_size) {
@@ -185,7 +193,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     }
     let (fits, wanted) = match kind {
         MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
-        MapKind::Ringbuf => (def.value_size == 0, "0"),
+        MapKind::Ringbuf | MapKind::UserRingbuf => (def.value_size == 0, "0"),
         MapKind::CgroupArray => (def.value_size == 4, "4"),
         kind if members::rules(kind).is_some() => (matches!(def.value_size, 4 | 8), "4 or 8"),
         MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
@@ -200,7 +208,8 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     if def.max_entries == 0 {
         return Err(MapError::NoEntries { map: map() });
     }
-    if kind == MapKind::Ringbuf && !(def.max_entries.is_power_of_two() && def.max_entries >= PAGE) {
+    let is_ring = matches!(kind, MapKind::Ringbuf | MapKind::UserRingbuf);
+    if is_ring && !(def.max_entries.is_power_of_two() && def.max_entries >= PAGE) {
         return Err(MapError::RingSize { map: map(), bytes: def.max_entries });
     }
     check_flags(def)?;
@@ -219,7 +228,7 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     // As in Linux: programs neither read nor write arrays of programs as bytes, and ring buffers have helpers of
     // their own.
     let access = match def.kind {
-        MapKind::ProgArray | MapKind::Ringbuf => MapFlags(0),
+        MapKind::ProgArray | MapKind::Ringbuf | MapKind::UserRingbuf => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),

@@ -622,6 +622,7 @@ fn methods(kind: MapKind) -> &'static str {
     match kind {
         MapKind::BloomFilter => "`push` and `contains`",
         MapKind::Ringbuf => "a `RingBuffer`",
+        MapKind::UserRingbuf => "a `UserRingBuffer`",
         _ => "`push`, `pop` and `peek`",
     }
 }

@@ -23,6 +23,7 @@
 //! | `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
 //! | `sockmap`, `reuseport_sockarray` | `u32` index | sockets of the host ([`Map::set_member`]) |
 //! | `sockhash` | 1 to 512 bytes | the same, with keys of any kind |
+//! | `user_ringbuf` | none | records of any length from a host to programs ([`UserRingBuffer`]) |
 //! | `cgroup_array` | `u32` index | control groups of the host, likewise |
 //!
 //! # Example
@@ -99,6 +100,8 @@ mod table;
 mod targets;
 mod trie;
 mod update;
+mod user_ring;
+mod user_ring_buffer;
 mod values;
 mod version;
 
@@ -112,6 +115,7 @@ pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};
 pub use skep_mem::Policy;
 pub use update::UpdateFlags;
+pub use user_ring_buffer::{UserRingBuffer, UserSample};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

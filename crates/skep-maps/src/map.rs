@@ -101,6 +101,7 @@ macro_rules! each {
             Table::Ring($table) => $body,
             Table::Targets($table) => $body,
             Table::Members($table) => $body,
+            Table::UserRing($table) => $body,
             Table::Perf($table) => $body,
         }
     };
@@ -198,7 +199,7 @@ impl Map {
             Table::Targets(targets) => targets.len(),
             Table::Members(members) => members.len(),
             Table::Perf(_) => 0,
-            Table::Bloom(_) | Table::Ring(_) => 0,
+            Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) => 0,
         }
     }
 
@@ -269,7 +270,7 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
                     Err(without_keys(self.kind()))
                 }
             }
@@ -358,7 +359,7 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.next_key(after, key.as_mut_ptr(), caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.next_key(after, key.as_mut_ptr(), caller)),
                 Table::References(_) | Table::Members(_) => false,
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
                 }
             }
@@ -416,6 +417,7 @@ impl Map {
             | Table::Queue(_)
             | Table::Bloom(_)
             | Table::Ring(_)
+            | Table::UserRing(_)
             | Table::Targets(_)
             | Table::Perf(_) => true,
         }
@@ -524,7 +526,7 @@ impl Map {
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
                     Err(without_keys(self.kind()))
                 }
             }
@@ -544,7 +546,7 @@ impl Map {
                 Table::Trie(trie) => trie.delete(key, caller),
                 Table::Members(members) => self.forget_member(members, key, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::Perf(_) => {
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
                     Err(without_keys(self.kind()))
                 }
             }
@@ -682,6 +684,7 @@ impl Iterator for Entries<'_> {
                 | Table::Queue(_)
                 | Table::Bloom(_)
                 | Table::Ring(_)
+                | Table::UserRing(_)
                 | Table::Perf(_) => {}
             }
         }

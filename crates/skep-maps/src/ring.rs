@@ -7,6 +7,7 @@
 //! [`protocol`] says how threads share it; this file has the memory, and [`RingBuffer`](crate::RingBuffer) is the
 //! host's interface.
 
+pub(crate) mod bell;
 pub(crate) mod protocol;
 mod sync;
 
@@ -18,6 +19,7 @@ use skep_mem::{Block, Error};
 
 use crate::racy;
 use crate::values::Values;
+use bell::Bell;
 pub(crate) use protocol::HEADER;
 use protocol::{Control, Outcome, Place, Wakeup};
 use sync::{AtomicU32, AtomicU64};
@@ -172,6 +174,24 @@ impl Place for Words {
         // Cannot fail: the word is mapped.
         let _ = futex::wake(sleeping, futex::Flags::PRIVATE, 1);
     }
+}
+
+/// Wakes who waits for the bell.
+pub(crate) fn wake(bell: &Bell) {
+    bell.ring(|word| {
+        // Cannot fail: the word is mapped.
+        let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+    });
+}
+
+/// Sleeps until the bell rings, at most for `timeout`, unless something is ready; may return at any moment.
+pub(crate) fn sleep(bell: &Bell, timeout: Option<Duration>, ready: impl FnOnce() -> bool) {
+    // A timeout that does not fit is as good as none.
+    let timeout = timeout.and_then(|time| futex::Timespec::try_from(time).ok());
+    bell.wait(ready, |word| {
+        // The result does not matter: the caller looks again, and knows the time.
+        let _ = futex::wait(word, futex::Flags::PRIVATE, 1, timeout.as_ref());
+    });
 }
 
 /// The moment at which the timeout is over; `None` for never.

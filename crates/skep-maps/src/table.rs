@@ -10,6 +10,7 @@ use crate::references::References;
 use crate::ring::Ring;
 use crate::targets::Targets;
 use crate::trie::Trie;
+use crate::user_ring::UserRing;
 
 /// One variant for each implementation.
 #[derive(Debug)]
@@ -23,5 +24,6 @@ pub(crate) enum Table {
     Ring(Ring),
     Targets(Targets),
     Members(Members),
+    UserRing(UserRing),
     Perf(PerfEvents),
 }

@@ -222,6 +222,35 @@ fn a_map_given_for_two_of_a_programs_is_each_of_them() {
 }
 
 #[test]
+fn records_from_the_host_are_read_and_written() {
+    let text = "
+        r1 = map[0] ll
+        r2 = func[each] ll
+        r3 = 0
+        r4 = 0
+        call 209
+        exit
+  each: r2 = 0
+        r3 = 8
+        call 203
+        if r0 == 0 goto end
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        r0 = 0
+   end: exit";
+    let bytes = skep_isa::encode_bytes(&skep_isa::assemble(text).expect("a program")).expect("its bytes");
+    let requests = MapDef::new("requests", MapKind::UserRingbuf, 0, 0, 4096);
+    let object = Object::from_bytecode_and_maps("drains", &RAW, &bytes, [requests]).expect("an object");
+    let module = Runtime::new().expect("a runtime").load(&object).expect("it loads");
+    let mut host = skep_maps::UserRingBuffer::new(&module.maps()[0]).expect("no other");
+    for len in [8, 3, 100] {
+        host.reserve(len).expect("there is room").submit();
+    }
+    assert_eq!(check(&module.programs()[0], &[]), 3);
+}
+
+#[test]
 fn what_is_found_in_a_map_of_maps_is_looked_up_in() {
     let inner = MapDef::new("inner", MapKind::Array, 4, 8, 1);
     let outer = |kind| MapDef { inner: Some(Box::new(inner.clone())), ..MapDef::new("outer", kind, 4, 4, 4) };

@@ -51,6 +51,7 @@ mod syncookie;
 mod system;
 mod text;
 mod tunnel;
+mod user_ring;
 mod vlan;
 mod xdp;
 
@@ -146,6 +147,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (206, helper!(syncookie::check_ipv4, 2)),
     (207, helper!(syncookie::check_ipv6, 2)),
     (208, helper!(system::ktime_get_tai_ns, 0)),
+    (209, helper!(user_ring::drain, 4)),
 ];
 
 /// The number of `bpf_tail_call`.

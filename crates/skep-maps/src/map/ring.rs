@@ -7,6 +7,7 @@ use crate::op_error::errno;
 use crate::ring::protocol::{Outcome, Wakeup};
 use crate::ring::{self, Ring};
 use crate::table::Table;
+use crate::user_ring::UserRing;
 
 /// Ring buffers, for programs.
 impl Map {
@@ -67,6 +68,24 @@ impl Map {
     pub fn ring_query(&self, what: u64) -> u64 {
         let answers = self.ring().map_or([0; 4], Ring::query);
         usize::try_from(what).ok().and_then(|what| answers.get(what)).copied().unwrap_or(0)
+    }
+
+    /// Drains a user ring buffer: calls `visit` with the address and the length of each record, until it returns false.
+    /// The record may be read and written until `visit` returns. `flags`: `BPF_RB_NO_WAKEUP` (1) does not wake a host
+    /// that waits for room, `BPF_RB_FORCE_WAKEUP` (2) does even if nothing was taken.
+    ///
+    /// Returns the number of records, at most 131,072, or as Linux does `-EINVAL` (22) for other flags, `-EBUSY` (16)
+    /// while another drain is in progress, `-E2BIG` (7) for a record of 2^24 bytes or more, `-EOPNOTSUPP` (95) for
+    /// other kinds.
+    pub fn user_ring_drain_ptr(&self, flags: u64, visit: &mut dyn FnMut(*mut u8, u64) -> bool) -> i64 {
+        self.user_ring().map_or(-i64::from(errno::EOPNOTSUPP), |user| user.drain(flags, visit))
+    }
+
+    pub(crate) fn user_ring(&self) -> Option<&UserRing> {
+        match &self.table {
+            Table::UserRing(user) => Some(user),
+            _ => None,
+        }
     }
 
     pub(crate) fn ring(&self) -> Option<&Ring> {

@@ -13,3 +13,4 @@ mod model;
 mod perf;
 mod queues;
 mod ring_threads;
+mod user_rings;

@@ -17,13 +17,18 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 const MOST: u64 = (1 << 24) - 1;
 
 #[repr(C)]
-struct Dynptr {
+pub(super) struct Dynptr {
     data: u64,
     bytes: u64,
 }
 
 impl Dynptr {
     const NOTHING: Self = Self { data: 0, bytes: 0 };
+
+    /// Of memory that a helper lends to a function.
+    pub(super) fn over(data: *mut u8, bytes: u64) -> Self {
+        Self { data: data.expose_provenance() as u64, bytes }
+    }
 
     /// The address of a part, if the part is within bounds.
     fn part(&self, offset: u64, bytes: u64) -> Option<u64> {

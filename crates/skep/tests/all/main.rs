@@ -20,4 +20,5 @@ mod ring;
 mod routes;
 mod samples;
 mod sleepable;
+mod user_rings;
 mod verdicts;

@@ -43,7 +43,9 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             bytes("program", &text)?
         }
     };
-    let insns = skep::isa::decode_bytes(&program).map_err(|error| Failure::Refused(error.to_string()))?;
+    let mut insns = skep::isa::decode_bytes(&program).map_err(|error| Failure::Refused(error.to_string()))?;
+    // Before unwinding, which looks for calls of its helper.
+    skep::isa::resolve_register_calls(&mut insns);
     let object = Object::from_insns("conformance", &RAW, with_unwinding(insns)?);
     let runtime = Runtime::builder().conformance_helpers().build()?;
     let len = memory.len() as u32;

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod asm;
+mod calls;
 mod codes;
 mod decode;
 mod disasm;
@@ -56,6 +57,7 @@ mod slot;
 mod tag;
 
 pub use asm::{AssembleError, AssembleProblem, assemble};
+pub use calls::resolve_register_calls;
 pub use decode::{DecodeError, Field, decode, decode_bytes, slots_from_bytes};
 pub use disasm::{Listing, Symbol, disassemble};
 pub use encode::{EncodeError, encode, encode_bytes};

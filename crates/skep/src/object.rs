@@ -338,6 +338,10 @@ impl Object {
             Content::Bytecode(_) => return Err(self.no_program(program)),
         };
         source.sleepable |= options.sleepable && source.program_type.may_sleep;
+        if own {
+            // Linux refuses them all, and a verdict for Linux has to say so.
+            skep_isa::resolve_register_calls(&mut source.insns);
+        }
         Ok(source)
     }
 

@@ -53,6 +53,16 @@ fn the_program_may_come_on_standard_input() {
 }
 
 #[test]
+fn the_helper_may_be_a_constant_in_a_register() {
+    assert_eq!(answer("r1 = 81\nr4 = 3\ncallx r4\nexit", ""), "9");
+    assert_eq!(answer("r1 = 0\nr0 = 5\ncallx r0\nr0 = 7\nexit", ""), "0", "unwinding ends the program");
+    let own = "r7 = func[own] ll\ncallx r7\nr0 += 1\nexit\nown: r0 = 4\nexit";
+    assert_eq!(answer(own, ""), "5");
+    let program = assemble("r4 = *(u8 *)(r1 + 0)\nr1 = 81\ncallx r4\nexit");
+    skep(&["conformance", "03", "--program", &program]).refused(1, &["through registers"]);
+}
+
+#[test]
 fn the_suites_helpers_are_there() {
     let gather = "r1 = 1\nr2 = 2\nr3 = 3\nr4 = 4\nr5 = 5\ncall 0\nexit";
     assert_eq!(answer(gather, ""), "102030405");

@@ -65,6 +65,20 @@ fn the_book_lists_the_helpers_that_run_with_their_types_and_licence() {
 }
 
 #[test]
+fn the_book_says_why_each_other_helper_is_left_out() {
+    let rows = table(HELPERS, "Left out");
+    // The reason may name a helper that runs.
+    let said: Vec<_> = rows.iter().flat_map(|row| names(row[1])).collect();
+    let real = |name: &&str| skep_abi::LINUX.iter().any(|proto| format!("bpf_{}", proto.name) == **name);
+    assert!(said.iter().all(real), "{said:?}");
+    for proto in skep_abi::LINUX {
+        let runs = PROVIDED.iter().any(|(id, _)| *id == proto.id);
+        let name = format!("bpf_{}", proto.name);
+        assert!(runs || said.contains(&name.as_str()), "{name} is neither provided nor said to be left out");
+    }
+}
+
+#[test]
 fn the_book_lists_the_kinds_of_maps_that_run() {
     let rows = table(MAPS, "Kinds");
     let mut said: Vec<_> = rows.iter().flat_map(|row| names(row[0])).collect();

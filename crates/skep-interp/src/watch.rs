@@ -508,7 +508,7 @@ impl Watch for Checking<'_, '_> {
                     }
                 }
             }
-            RetKind::MemoryOrNull if result != 0 => {
+            RetKind::MemoryOrNull | RetKind::DynptrDataOrNull if result != 0 => {
                 let size = proto.args.iter().position(|kind| *kind == ArgKind::AllocationSize);
                 if let Some(size) = size {
                     self.memory.learn_memory(result, args[size]);

@@ -4,7 +4,7 @@
 //! register was set to a constant before it in the same basic block, the call is one with a constant target, and
 //! becomes that. Others stay. The meaning of the program does not change, so that whoever verifies it need not know.
 
-use crate::insn::{AluOp, CallTarget, Imm64, Insn, Operand, Reg, Width};
+use crate::insn::{AluOp, CallTarget, Imm64, Insn, Operand, Width};
 
 /// What a register was set to in the block.
 #[derive(Clone, Copy)]

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use skep_mem::{Block, CacheStats, Error};
 
-use element::{Bucket, Element, ElementLayout, MAX_KEY_WORDS};
+use element::{Bucket, Element, ElementLayout, LINK_BYTES, MAX_KEY_WORDS};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
 pub(crate) use fast_path::FastPath;
 use limbo::Limbo;
@@ -149,7 +149,7 @@ impl Hash {
             len: Counter::default(),
             max_entries: plan.max_entries,
             clock: layout.mark_at.map(Clock::new),
-            limbo: layout.link_at.map(|link_at| Box::new(Limbo::new(link_at))),
+            limbo: plan.owns.then(|| Box::new(Limbo::new(layout.values_at - LINK_BYTES))),
         })
     }
 

@@ -273,7 +273,7 @@ impl Layout {
 
     #[cold]
     fn remember(&self, at: u64) {
-        let copies = if self.stride == 0 { 1 } else { self.total / self.stride };
+        let copies = self.total.checked_div(self.stride).unwrap_or(1);
         let mut objects = self.trace.objects.lock().unwrap_or_else(PoisonError::into_inner);
         for copy in 0..copies {
             objects.insert(at + (copy * self.stride) as u64, Arc::clone(&self.shape));

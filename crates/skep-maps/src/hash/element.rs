@@ -30,6 +30,9 @@ pub(crate) struct Plan {
     pub(crate) owns: bool,
 }
 
+/// The link of removed elements that wait, before the values; only where these own objects.
+pub(super) const LINK_BYTES: usize = size_of::<AtomicPtr<u8>>();
+
 /// Offsets in an element.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementLayout {
@@ -37,8 +40,6 @@ pub(super) struct ElementLayout {
     pub(super) values_at: usize,
     /// The mark that the element was used, in LRU tables.
     pub(super) mark_at: Option<usize>,
-    /// The link of removed elements that wait, if values own objects.
-    pub(super) link_at: Option<usize>,
 }
 
 /// The head of a list and its writers' lock. All zeroes are an empty bucket.
@@ -70,8 +71,7 @@ impl Plan {
         let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
         let mark_at = self.lru.then_some(key_end);
         let mark_end = key_end + mark_at.map_or(0, |_| size_of::<AtomicU64>());
-        let link_at = self.owns.then_some(mark_end);
-        let values_at = mark_end + link_at.map_or(0, |_| size_of::<AtomicPtr<u8>>());
+        let values_at = mark_end + if self.owns { LINK_BYTES } else { 0 };
         let (values, size, align) = if self.per_cpu {
             // Whole cache lines: no CPU writes to another's.
             let cpu_stride = (self.value_size as usize).checked_next_multiple_of(64)?;
@@ -80,7 +80,7 @@ impl Plan {
         } else {
             (Values::shared(self.value_size), (self.value_size as usize).checked_next_multiple_of(8)?, 8)
         };
-        let layout = ElementLayout { key_size: self.key_size as usize, values_at, mark_at, link_at };
+        let layout = ElementLayout { key_size: self.key_size as usize, values_at, mark_at };
         let options = CacheOptions::new(size.checked_add(values_at)?, self.max_entries as usize);
         Some((layout, values, options.align_at(align, values_at)))
     }

@@ -1,4 +1,4 @@
-//! The contents of maps as JSON: `--map NAME=FILE` fills a map before the run, and `--json` prints what can be given so.
+//! The contents of maps as JSON: `--map MAP=FILE` fills a map before the run, and `--json` prints what can be given.
 //!
 //! ```text
 //!   [ { "key": { "port": 80 }, "value": 7 },              hash tables, arrays, tries, targets of redirections
@@ -232,8 +232,8 @@ fn refer(module: &Module, map: &Map, key: &[u8], name: &str) -> Result<(), Strin
     Err(format!("what a {} holds has no name", map.kind()))
 }
 
-/// A map's elements as `--map` takes them, and whether that is all of them. Elements of arrays that are zero are left out. `None`
-/// for kinds whose elements the host does not read.
+/// A map's elements as `--map` takes them, and whether that is all of them. Elements of arrays that are zero are left
+/// out. `None` for kinds whose elements the host does not read.
 pub(crate) fn list(object: &Object, module: &Module, map: &Map) -> Option<(Vec<Value>, bool)> {
     let def = map.def();
     let (keys, values) = (key_shape(object, def), value_shape(object, def));

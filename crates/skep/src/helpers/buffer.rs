@@ -7,8 +7,8 @@
 //!
 //! A buffer that is too small is replaced by a larger one: the context has new addresses then. The program's pointers
 //! into the packet are void after every helper that calls these functions ([`skep_abi::HelperProto::moves_packet`]).
-//! Metadata before the packet ends where the packet's start moves. A link-layer header before `data`, which programs that
-//! see packets from the network header on do not see, moves along.
+//! Metadata before the packet ends where the packet's start moves. A link-layer header before `data`, which programs
+//! that see packets from the network header on do not see, moves along.
 
 use super::checksum;
 use crate::packet::Packet;
@@ -25,7 +25,8 @@ pub(super) const LONGEST: u64 = 16_064;
 ///
 /// # Safety
 ///
-/// The verifier proved that `context` is the run's own, and only socket-buffer programs may call the helper in progress.
+/// The verifier proved that `context` is the run's own, and only socket-buffer programs may call the helper in
+/// progress.
 pub(super) unsafe fn skb<'a>(context: u64) -> &'a mut SkbContext {
     // SAFETY: the caller's promise; nothing else accesses the context while a helper runs.
     unsafe { &mut *(context as *mut SkbContext) }

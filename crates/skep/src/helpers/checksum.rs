@@ -157,8 +157,8 @@ pub(super) unsafe fn csum_level(context: u64, what: u64, _: *mut RunEnv) -> u64 
     0
 }
 
-/// Changes the packet's bytes or where its network header is, and its sum with them if that is known. A change within the
-/// change is part of it.
+/// Changes the packet's bytes or where its network header is, and its sum with them if that is known. A change within
+/// the change is part of it.
 ///
 /// # Safety
 ///

@@ -1,6 +1,7 @@
 //! Lightweight tunnels: `bpf_lwt_push_encap` puts an outer IP header, and what follows it, before the packet.
 //!
-//! Headers of segment routing (`BPF_LWT_ENCAP_SEG6`) need the system's routes and are refused, as by a kernel without them.
+//! Headers of segment routing (`BPF_LWT_ENCAP_SEG6`) need the system's routes and are refused, as by a kernel without
+//! them.
 
 use super::buffer::{IPV4, IPV6, insert, skb, write};
 use super::checksum::{sum, tracked};

@@ -1,5 +1,5 @@
-//! Helpers that change the length of socket buffers: at the end, at the head, between link-layer and network header, and
-//! behind the network header.
+//! Helpers that change the length of socket buffers: at the end, at the head, between link-layer and network header,
+//! and behind the network header.
 
 use super::buffer::{IPV4, IPV6, LONGEST, insert, len, read, remove, set_len, skb};
 use super::errno::{EALREADY, EFAULT, EINVAL, ENOMEM, ENOTSUPP};

@@ -1,5 +1,5 @@
-//! Helpers over socket buffers that leave their bytes alone: relative loads, time stamps, what the host says of them, and
-//! the hash of the flow.
+//! Helpers over socket buffers that leave their bytes alone: relative loads, time stamps, what the host says of them,
+//! and the hash of the flow.
 
 use super::buffer::{IPV4, IPV6, skb};
 use super::errno::{EFAULT, EINVAL, EOPNOTSUPP};

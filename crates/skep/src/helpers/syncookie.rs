@@ -4,9 +4,9 @@
 //!   cookie   | period, 6 bits | size, 2 bits | hash, 24 bits |
 //! ```
 //!
-//! The period is counted in 64 seconds of the runtime's clock; a cookie holds in its own period and the next one. The size
-//! is an index into a table of segment sizes, those of Linux. The hash is keyed with a secret of the runtime, so cookies
-//! are not those of the system's kernel: what one runtime makes, programs of the same runtime check.
+//! The period is counted in 64 seconds of the runtime's clock; a cookie holds in its own period and the next one. The
+//! size is an index into a table of segment sizes, those of Linux. The hash is keyed with a secret of the runtime, so
+//! cookies are not those of the system's kernel: what one runtime makes, programs of the same runtime check.
 
 use super::errno::{EACCES, EINVAL};
 use crate::shared::Shared;

@@ -130,7 +130,8 @@ fn range(xdp: &XdpContext, offset: u64, len: u64) -> Result<u64, u64> {
 mod tests {
     use super::*;
 
-    /// Bytes of a buffer, and where in it a packet of 64 bytes begins: 32 bytes behind what drivers keep for themselves.
+    /// Bytes of a buffer, and where in it a packet of 64 bytes begins: 32 bytes behind what drivers keep for
+    /// themselves.
     const BUFFER: usize = 168;
     const START: usize = 72;
 

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// Where a packet came from through a tunnel, or where a program sends it through one: `struct ip_tunnel_info`.
 ///
-/// Programs read it by `bpf_skb_get_tunnel_key` and `bpf_skb_get_tunnel_opt`, and set it by `bpf_skb_set_tunnel_key` and
-/// `bpf_skb_set_tunnel_opt`. The remote address of the former is the source here, that of the latter the destination.
+/// Programs read it by `bpf_skb_get_tunnel_key` and `bpf_skb_get_tunnel_opt`, and set it by `bpf_skb_set_tunnel_key`
+/// and `bpf_skb_set_tunnel_opt`. The remote address of the former is the source here, that of the latter the
+/// destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// The tunnel's number, a VNI for instance.

@@ -4,8 +4,8 @@
 //!   struct { __u16 port; char name[6]; }   50 00 65 74 68 30 00 00   <->   { "port": 80, "name": "eth0" }
 //! ```
 //!
-//! The invariant: what [`Shape::json`] makes of bytes, [`Shape::bytes`] makes the same bytes of. Where a type cannot say
-//! it (padding that is not zero, text that is none), the bytes themselves stand there: `["0x50", "0x00"]`.
+//! The invariant: what [`Shape::json`] makes of bytes, [`Shape::bytes`] makes the same bytes of. Where a type cannot
+//! say it (padding that is not zero, text that is none), the bytes themselves stand there: `["0x50", "0x00"]`.
 //!
 //! Numbers beyond 2^53, of which many readers of JSON lose digits, are decimal strings.
 

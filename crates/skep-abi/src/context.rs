@@ -2,8 +2,13 @@
 //!
 //! A program written for Linux reads `struct xdp_md` or `struct __sk_buff`, in which `data` and `data_end` are
 //! 32-bit fields that stand for 64-bit pointers. No such structure exists at run time: the verifier rewrites each
-//! access to the field of the native structure that [`ContextField::native_offset`] names. A program that accesses
-//! a field without a native offset can be verified but not run.
+//! access to the field of the native structure that [`ContextField::native_offset`] names. Packets have structures of
+//! their own ([`XdpContext`], [`SkbContext`]). All other native structures follow one rule, which a `const fn` applies:
+//!
+//! ```text
+//!   number, address of 8 bytes        where the C header has it
+//!   address for which C has 4 bytes   behind the structure, in the order of the fields, 8 bytes each
+//! ```
 
 use skep_isa::Size;
 
@@ -166,8 +171,8 @@ pub struct ContextField {
     pub reads: Parts,
     /// How programs may write it.
     pub writes: Parts,
-    /// Its offset in the native structure, in bytes. `None` if skep's contexts lack it: a program that accesses it
-    /// can be verified, but skep cannot run it.
+    /// Its offset in the native structure, in bytes. `None` if that lacks it: a program that accesses it can be
+    /// verified, but skep cannot run it.
     pub native_offset: Option<u32>,
     /// Its size in the native structure: `B8` for pointers, `size` for numbers.
     pub native_size: Size,
@@ -192,6 +197,13 @@ pub struct ContextLayout {
 }
 
 impl ContextLayout {
+    /// The size of the native structure in bytes: a multiple of 8 that contains the C structure and all native fields.
+    pub fn native_size(&self) -> u32 {
+        let end = |field: &ContextField| Some(field.native_offset? + field.native_size.bytes());
+        let last = self.fields.iter().filter_map(end).max().unwrap_or(0);
+        last.max(self.size).next_multiple_of(8)
+    }
+
     /// The field in which an access to the `bytes` bytes at `offset` begins, if programs may access that field at
     /// all. [`ContextField::allows`] decides about this access.
     pub fn field(&self, offset: u32, bytes: u32) -> Option<&'static ContextField> {
@@ -252,6 +264,8 @@ pub struct SkbContext {
     pub buffer_end: u64,
     /// Address of the packet that owns the buffer, for helpers that make it larger, or 0.
     pub packet: u64,
+    /// Address of the socket that the packet belongs to, or 0.
+    pub sk: u64,
     /// Time stamp in nanoseconds.
     pub tstamp: u64,
     /// The device's own time stamp.

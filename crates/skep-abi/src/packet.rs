@@ -26,9 +26,15 @@ impl SkbContext {
 }
 
 impl ProgramType {
-    /// Whether programs of this type run on a [`SkbContext`]: socket filters and classifiers.
+    /// Whether programs of this type run on a [`SkbContext`]: socket filters, classifiers and others.
     pub const fn is_socket_buffer(&self) -> bool {
         matches!(self.native, Some(Native::Skb))
+    }
+
+    /// Whether programs of this type may deal with objects of the host by their types. Programs over XDP's packets, over
+    /// buffers, and those that may be classic filters hardly do.
+    pub const fn meets_host_types(&self) -> bool {
+        !self.classic_loads && !matches!(self.native, Some(Native::Xdp | Native::Buffer))
     }
 }
 

@@ -130,6 +130,11 @@ pub enum Native {
     Skb,
     /// A buffer of the host's.
     Buffer,
+    /// The structure that [`ContextField::native_offset`](crate::ContextField::native_offset) describes, of
+    /// [`ContextLayout::native_size`] bytes.
+    Struct,
+    /// The bytes of [`Context::Bytes`], from 0 on.
+    Bytes,
 }
 
 /// A program type, as one section name selects it: programs of one number differ by attachment.
@@ -366,19 +371,61 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_type_that_skep_can_run_says_where_it_lies() {
-        let missing = |kind: &ProgramType| -> Vec<&str> {
+    fn native_fields_do_not_overlap_and_are_aligned() {
+        for layout in layouts() {
+            let mut taken = vec![None; layout.native_size() as usize];
+            for field in layout.fields {
+                let start = field.native_offset.unwrap_or_else(|| panic!("{} {}", layout.name, field.name));
+                assert!(start.is_multiple_of(field.native_size.bytes()), "{} {}", layout.name, field.name);
+                for byte in start..start + field.native_size.bytes() {
+                    let before = taken[byte as usize].replace(field.name);
+                    assert_eq!(before, None, "{} {}", layout.name, field.name);
+                }
+            }
+        }
+    }
+
+    /// Program arrays take all programs of one name: a tail call passes on the context.
+    #[test]
+    fn types_of_one_name_run_on_the_same_native_context() {
+        let places = |kind: &ProgramType| -> Vec<(u32, u32)> {
             let Context::Struct(layout) = kind.context else { return Vec::new() };
-            layout
-                .fields
-                .iter()
-                .filter(|field| field.native_offset.is_none())
-                .map(|field| field.name)
-                .collect()
+            layout.fields.iter().map(|field| (field.offset, field.native_offset.unwrap())).collect()
         };
-        assert_eq!(missing(&XDP), [""; 0]);
-        assert_eq!(missing(&SOCKET_FILTER), ["sk"]);
-        assert_eq!(missing(&SCHED_CLS), ["sk"]);
+        let addresses = |kind: &ProgramType| -> Vec<(&str, FieldKind)> {
+            let Context::Struct(layout) = kind.context else { return Vec::new() };
+            let fields = layout.fields.iter().filter(|field| field.kind != FieldKind::Scalar);
+            fields.map(|field| (field.name, field.kind)).collect()
+        };
+        let size = |kind: &ProgramType| match (kind.context, kind.native) {
+            (Context::Struct(layout), Some(Native::Struct)) => layout.native_size(),
+            (Context::Bytes { bytes, .. }, _) => bytes,
+            _ => 0, // one structure for all
+        };
+        for a in TYPES {
+            for b in TYPES.iter().filter(|b| a.name == b.name) {
+                assert_eq!(
+                    (a.native, size(a), a.from_network),
+                    (b.native, size(b), b.from_network),
+                    "{}",
+                    a.name
+                );
+                if a.native == Some(Native::Struct) {
+                    assert_eq!(addresses(a), addresses(b), "{}", a.name);
+                }
+                for (offset, at) in places(a) {
+                    let same = |(other, there): (u32, u32)| other != offset || there == at;
+                    assert!(places(b).into_iter().all(same), "{} at {offset}", a.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_types_over_objects_of_a_kernel_cannot_run() {
+        let arguments = |kind: &&&ProgramType| matches!(kind.context, Context::Arguments { .. });
+        assert!(TYPES.iter().filter(arguments).all(|kind| kind.native.is_none()));
+        assert!(TYPES.iter().filter(|kind| !arguments(kind)).all(|kind| kind.native.is_some()));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Object {
     /// Whether anything in it depends on the host's types: relocations of fields, names of the host's functions and
     /// variables, or programs of types whose contexts are the host's own structures.
     pub fn refers_to_host(&self) -> bool {
-        let given = |program: &Program| program.program_type().is_ok_and(|kind| kind.native.is_none());
+        let given = |program: &Program| program.program_type().is_ok_and(|kind| kind.meets_host_types());
         self.is_linked_to_host() || self.programs.iter().any(given)
     }
 

@@ -48,6 +48,8 @@ pub struct Regions<'a> {
     pub(crate) source: Option<&'a [Insn]>,
     pub(crate) objects: Option<&'a FindObject<'a>>,
     allowed: Vec<Region>,
+    /// Start and length of memory to which fields of the context lead.
+    records: Vec<(u64, u64)>,
 }
 
 /// Says what a program may do with that many bytes at an address, if they are inside an object that a program allocated.
@@ -67,7 +69,9 @@ impl<'a> Regions<'a> {
 
     /// No memory except the program's own; helpers by the prototypes that the program was verified with.
     pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
-        Self { helpers, fuel: Self::DEFAULT_FUEL, source: None, objects: None, allowed: Vec::new() }
+        let (source, objects) = (None, None);
+        let (allowed, records) = (Vec::new(), Vec::new());
+        Self { helpers, fuel: Self::DEFAULT_FUEL, source, objects, allowed, records }
     }
 
     /// Limits the number of instructions of a run.
@@ -95,6 +99,11 @@ impl<'a> Regions<'a> {
     /// Allows accesses to `bytes` bytes at `start`, in addition to the program's own memory.
     pub fn allow(&mut self, start: u64, bytes: u64, rights: Rights) {
         self.allowed.push(Region { start, bytes, rights });
+    }
+
+    /// Allows accesses to the memory of a field of the context ([`FieldKind::Memory`]): `bytes` bytes at `start`.
+    pub fn allow_record(&mut self, start: u64, bytes: u64) {
+        self.records.push((start, bytes));
     }
 }
 
@@ -145,6 +154,9 @@ impl Memory {
             regions: regions.allowed.clone(),
             objects: Vec::new(),
         };
+        for &(start, bytes) in &regions.records {
+            memory.learn_memory(start, bytes);
+        }
         if let Entry::Buffer { len } = code.parts.entry {
             memory.regions.push(Region { start: r1, bytes: len.into(), rights: Rights::ALL });
         }

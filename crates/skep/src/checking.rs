@@ -2,7 +2,7 @@
 //! verifier's walk before every instruction, over the packets of the capture beside them.
 
 use crate::image::{ALIGNMENT, Buffer, Image, Input};
-use crate::{Engine, Error, Object, Packet, Program, Runtime};
+use crate::{Context, Engine, Error, Object, Packet, Program, Runtime};
 use skep_abi::{ArgKind, HelperProto, MapDef, MapKind, RAW, RetKind, RunEnv, SkbContext, XdpContext};
 use skep_interp::{Regions, Rights, Violation};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb => 0,
+            Input::Xdp | Input::Skb | Input::Context => 0,
         }
     }
 
@@ -66,13 +66,28 @@ impl Program {
         buffer: &mut [u8],
         fuel: u64,
     ) -> Result<Result<u64, Violation>, Error> {
+        self.run_checked_on(packet, buffer, None, fuel)
+    }
+
+    /// [`Program::run_checked`] as [`Program::run_context_with`] runs it.
+    pub(crate) fn run_context_checked(&self, context: &mut Context) -> Result<Result<u64, Violation>, Error> {
+        self.run_checked_on(&mut Packet::new(&[]), &mut [], Some(context), Regions::DEFAULT_FUEL)
+    }
+
+    fn run_checked_on(
+        &self,
+        packet: &mut Packet,
+        buffer: &mut [u8],
+        given: Option<&mut Context>,
+        fuel: u64,
+    ) -> Result<Result<u64, Violation>, Error> {
         let (image, shared): (&Image, _) = (self.image(), self.shared());
         let helpers = |id| shared.proto(id);
         let objects = |at, bytes| {
             let allowed = shared.dispatch.objects.allows(at, bytes)?;
             Some(Rights { read: true, write: allowed.write })
         };
-        let regions = Regions::new(&helpers).with_fuel(fuel).with_objects(&objects);
+        let mut regions = Regions::new(&helpers).with_fuel(fuel).with_objects(&objects);
         let interpreter = shared.interpreter(image)?;
         if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
@@ -115,6 +130,21 @@ impl Program {
                 assert!(buffer.len() == len as usize && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
                 // SAFETY: the buffer has the length that the program was verified for, and is aligned.
                 unsafe { interpreter.run_checked(buffer.as_mut_ptr() as u64, len.into(), &mut env, &regions) }
+            }
+            Input::Context => {
+                let context = given.expect("a context");
+                let (address, effects) = context.begin(self)?;
+                (env.context, env.run) = (address, effects);
+                for (start, bytes, writable) in context.memory() {
+                    regions.allow(start, bytes, Rights { read: true, write: writable });
+                }
+                if let Some((start, bytes)) = context.record() {
+                    regions.allow_record(start, bytes);
+                }
+                // SAFETY: as in `Program::run_context_with`.
+                let result = unsafe { interpreter.run_checked(address, 0, &mut env, &regions) };
+                context.end();
+                result
             }
         };
         if env.sections > 0 {
@@ -349,5 +379,35 @@ fn objects_of_the_host_may_lead_anywhere() {
         if wrong != 0 {
             check_on(program, &[], &wrong.to_ne_bytes());
         }
+    }
+}
+
+#[test]
+fn programs_over_contexts_are_in_every_state_what_the_verifier_says() {
+    let programs = [
+        (
+            "sk_msg",
+            "r2 = *(u64 *)(r1 + 72)\nr0 = *(u32 *)(r2 + 16)\nr3 = *(u64 *)(r1 + 0)\nr4 = *(u64 *)(r1 + 8)\nr5 = r3\nr5 += 4\nif r5 > r4 goto +1\n*(u32 *)(r3 + 0) = 7\nexit",
+        ),
+        ("flow_dissector", "r2 = *(u64 *)(r1 + 144)\n*(u16 *)(r2 + 2) = 5\nr0 = *(u16 *)(r2 + 2)\nexit"),
+        ("syscall", "*(u64 *)(r1 + 8) = 5\nr0 = *(u32 *)(r1 + 8)\nexit"),
+        ("kprobe", "r0 = *(u64 *)(r1 + 16)\nexit"),
+        ("raw_tracepoint.w", "r1 = *(u64 *)(r1 + 0)\nr0 = *(u64 *)(r1 + 8)\nexit"),
+        ("cgroup/connect4", "*(u32 *)(r1 + 4) = 5\nr0 = *(u32 *)(r1 + 24)\nr0 &= 1\nexit"),
+    ];
+    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 1));
+    let socket = std::sync::Arc::new(crate::world::Socket::bound(any));
+    for (name, text) in programs {
+        let kind = skep_abi::ProgramType::from_name(name).expect("a type");
+        let object = Object::from_insns("program", kind, skep_isa::assemble(text).expect("a program"));
+        let module = Runtime::new().expect("a runtime").load(&object).expect("it loads");
+        let program = &module.programs()[0];
+        let mut context = Context::of(program).expect("a context");
+        // Types without the field need no socket.
+        let _ = context.set_socket("sk", Some(socket.clone()));
+        let _ = context.set_data(&[1; 16]);
+        let checked = program.run_context_checked(&mut context).expect("it can be interpreted");
+        let checked = checked.unwrap_or_else(|violation| panic!("{name}: {violation}"));
+        assert_eq!(program.run_context(&mut context).expect("a run"), checked, "{name}");
     }
 }

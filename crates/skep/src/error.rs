@@ -49,7 +49,8 @@ pub enum Error {
     },
     /// The program's type can be verified, but skep cannot run it.
     #[error(
-        "program {program}: programs of type {program_type} can be verified, but not run; skep runs {}",
+        "program {program}: programs of type {program_type} can be verified, but not run: they see objects of a kernel by \
+         its types; skep runs {}",
         runs()
     )]
     TypeNotProvided {
@@ -57,6 +58,69 @@ pub enum Error {
         program: String,
         /// The type's name.
         program_type: &'static str,
+    },
+    /// Programs of that type do not run on a [`crate::Context`].
+    #[error(
+        "programs of type {program_type} do not run on a context: give packets to Program::run, buffers to \
+         Program::run_raw; types with a kernel's objects cannot be run"
+    )]
+    NoContext {
+        /// The type's name.
+        program_type: &'static str,
+    },
+    /// A context has no such field, or not one of that sort.
+    #[error(
+        "the context of programs of type {program_type} has no such field {name:?}; it has {}",
+        list(known)
+    )]
+    NoField {
+        /// The type's name.
+        program_type: &'static str,
+        /// The name.
+        name: String,
+        /// The names of all fields that programs see.
+        known: Vec<String>,
+    },
+    /// A number is too large for its field.
+    #[error("{value:#x} does not fit into the field {name}, which has {bytes} bytes")]
+    FieldValue {
+        /// The field.
+        name: String,
+        /// The number.
+        value: u64,
+        /// The size of the field.
+        bytes: u32,
+    },
+    /// A field of a context lacks the full socket that programs rely on.
+    #[error(
+        "programs of type {program_type} rely on a full socket in the field {name} of their context; give one with \
+         Context::set_socket, in a state other than TIME_WAIT and NEW_SYN_RECV"
+    )]
+    FieldMissing {
+        /// The type's name.
+        program_type: &'static str,
+        /// The field.
+        name: String,
+    },
+    /// Too many bytes for a context.
+    #[error("the context of programs of type {program_type} takes at most {most} plain bytes, not {given}")]
+    ContextBytes {
+        /// The type's name.
+        program_type: &'static str,
+        /// How many were given.
+        given: usize,
+        /// The most; 0 if it is a structure.
+        most: usize,
+    },
+    /// A program calls a helper that is not provided for what its type runs on.
+    #[error("program {program}: bpf_{helper} is not provided to programs of type {program_type}")]
+    HelperOfContext {
+        /// The program.
+        program: String,
+        /// The type's name.
+        program_type: &'static str,
+        /// The helper's name.
+        helper: String,
     },
     /// A program accesses a field of its context that skep's contexts lack.
     #[error(

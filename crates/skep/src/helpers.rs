@@ -37,6 +37,7 @@ mod iterators;
 pub(crate) mod lock;
 mod map;
 pub(crate) mod objects;
+pub(crate) mod over_contexts;
 pub(crate) mod own;
 mod packet;
 mod perf;

@@ -55,6 +55,8 @@ pub(crate) enum Input {
     Xdp,
     Skb,
     Buffer(Buffer),
+    /// The structure or the bytes of a [`crate::Context`].
+    Context,
 }
 
 /// The input of a program of type `raw`.

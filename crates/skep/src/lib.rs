@@ -57,6 +57,7 @@
 mod arrays;
 #[cfg(test)]
 mod checking;
+mod context;
 mod contract;
 mod dispatch;
 mod error;
@@ -81,12 +82,14 @@ struct Readme;
 #[cfg(test)]
 mod sequences;
 mod shared;
+mod socket;
 mod steps;
 mod surroundings;
 mod targets;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
+pub use context::Context;
 pub use error::Error;
 pub use hook::{Hook, Link};
 pub use image::LoadTimes;

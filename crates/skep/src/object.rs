@@ -173,7 +173,7 @@ impl Object {
     pub fn refers_to_host(&self) -> bool {
         match &self.content {
             Content::Elf(elf) => elf.refers_to_host(),
-            Content::Bytecode(source) => source.program_type.native.is_none(),
+            Content::Bytecode(source) => source.program_type.meets_host_types(),
         }
     }
 

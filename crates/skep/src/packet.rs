@@ -22,7 +22,10 @@ pub(crate) use effects::{DeviceTarget, Effects};
 pub use info::{Checksum, PacketInfo, Vlan};
 pub use tunnel::Tunnel;
 
+use crate::socket::NativeSocket;
 use skep_abi::{SkbContext, XdpContext};
+use skep_world::Socket;
+use std::sync::Arc;
 
 /// Headroom in bytes, as Linux gives XDP programs.
 const HEADROOM: usize = 256;
@@ -44,6 +47,8 @@ pub struct Packet {
     /// What a socket buffer says of its headers, if a helper has changed that.
     headers: Option<Headers>,
     tunnel: Option<Box<Tunnel>>,
+    /// The socket that it belongs to.
+    socket: Option<Arc<NativeSocket>>,
     /// What the last run did besides its result.
     pub(crate) effects: Effects,
     /// The metadata; programs may change part of it.
@@ -71,6 +76,7 @@ impl Packet {
             end: 0,
             headers: None,
             tunnel: None,
+            socket: None,
             effects: Effects::default(),
             info: PacketInfo::default(),
         };
@@ -143,6 +149,16 @@ impl Packet {
         self.tunnel.as_deref_mut()
     }
 
+    /// The socket that it belongs to, which programs read as `skb->sk`.
+    pub fn socket(&self) -> Option<&Arc<Socket>> {
+        self.socket.as_ref().map(|native| native.socket())
+    }
+
+    /// Sets or removes its socket. The packet keeps the socket alive.
+    pub fn set_socket(&mut self, socket: Option<Arc<Socket>>) {
+        self.socket = socket.map(NativeSocket::new);
+    }
+
     pub(crate) fn xdp(&mut self) -> XdpContext {
         let base = self.buffer.as_mut_ptr() as u64;
         XdpContext {
@@ -178,7 +194,7 @@ impl Packet {
         let len = (whole - link) as u32;
         let vlan = info.vlan.unwrap_or(Vlan { protocol: 0, tci: 0 });
         let (summed, sum_level, sum) = info.checksum.parts();
-        SkbContext {
+        let mut context = SkbContext {
             data: base + (self.start + link) as u64,
             data_end: base + self.end as u64,
             // Only classifiers see the metadata.
@@ -215,7 +231,11 @@ impl Packet {
             sum,
             cb: info.cb,
             ..SkbContext::default()
+        };
+        if let Some(socket) = &self.socket {
+            socket.describe(&mut context);
         }
+        context
     }
 
     /// Adopts the fields that the program may have set, and the packet's ends.

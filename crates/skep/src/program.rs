@@ -65,6 +65,10 @@ impl Program {
             }
             (Entry::Context, Some(Native::Xdp)) => Input::Xdp,
             (Entry::Context, Some(Native::Skb)) => Input::Skb,
+            (Entry::Context, Some(Native::Struct | Native::Bytes)) => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Context
+            }
             _ => {
                 let program_type = verified.program_type().name;
                 return Err(Error::TypeNotProvided { program: name(), program_type });
@@ -154,6 +158,9 @@ impl Program {
             }
             Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
+            }
+            Input::Context => {
+                Err(self.wrong_input("a context (Program::run_context)".into(), "a packet".into()))
             }
         }
     }
@@ -249,6 +256,9 @@ impl Program {
                 unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0) }
             }
             Input::Xdp | Input::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
+            Input::Context => {
+                Err(self.wrong_input("a context (Program::run_context)".into(), "a buffer".into()))
+            }
         }
     }
 
@@ -301,7 +311,7 @@ impl Program {
         self.image.times
     }
 
-    fn wrong_input(&self, expected: String, given: String) -> Error {
+    pub(crate) fn wrong_input(&self, expected: String, given: String) -> Error {
         let program_type = self.program_type().name;
         Error::WrongInput { program: self.name().to_owned(), program_type, expected, given }
     }
@@ -309,10 +319,10 @@ impl Program {
     /// # Safety
     ///
     /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context`
-    /// is the address of the native context, or 0 without one; `effects` is the address of the packet's
-    /// [`Effects`](crate::packet::Effects), or 0 without a packet.
+    /// is the address of the native context, or 0 without one; `effects` is the address of the packet's or context's
+    /// [`Effects`](crate::packet::Effects), or 0 without either.
     #[inline]
-    unsafe fn call(
+    pub(crate) unsafe fn call(
         &self,
         engine: Engine,
         r1: u64,

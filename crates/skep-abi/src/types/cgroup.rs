@@ -1,6 +1,6 @@
 //! Types of programs that run for control groups: packets, sockets, addresses, devices, settings, options.
 
-use super::fields::{layout, pointer, surely, view, whole, word};
+use super::fields::{layout, placed, pointer, surely, view, whole, word};
 use super::structs::{BPF_SOCK, BPF_SOCK_SIZE};
 use super::{Context, Native, ProgramType, Results, skb};
 use crate::context::{ContextField, ContextLayout, FieldKind, StructKind};
@@ -44,6 +44,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(6),
         sections: &["cgroup/dev"],
         context: Context::Struct(&CGROUP_DEV),
+        native: Some(Native::Struct),
         helpers: sets::CGROUP_DEVICE,
         ..ALLOWING
     },
@@ -53,6 +54,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(18),
         sections: &["cgroup/sysctl"],
         context: Context::Struct(&SYSCTL),
+        native: Some(Native::Struct),
         helpers: sets::CGROUP_SYSCTL,
         ..ALLOWING
     },
@@ -60,6 +62,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(21),
         sections: &["cgroup/getsockopt"],
         context: Context::Struct(&GETSOCKOPT),
+        native: Some(Native::Struct),
         helpers: sets::CGROUP_GETSOCKOPT,
         ..OPTION
     },
@@ -67,6 +70,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(22),
         sections: &["cgroup/setsockopt"],
         context: Context::Struct(&SETSOCKOPT),
+        native: Some(Native::Struct),
         helpers: sets::CGROUP_SETSOCKOPT,
         variants: variants::SOCKET_OPTIONS,
         ..OPTION
@@ -114,6 +118,7 @@ const fn socket(
         attach: Some(attach),
         sections,
         context: Context::Struct(context),
+        native: Some(Native::Struct),
         helpers: sets::CGROUP_SOCKET,
         variants: variants::SOCKET_CONTEXT,
         ..ALLOWING
@@ -133,6 +138,7 @@ const fn address(
         attach: Some(attach),
         sections,
         context: Context::Struct(context),
+        native: Some(Native::Struct),
         helpers,
         results,
         ..ALLOWING
@@ -194,24 +200,27 @@ static SOCK_BOUND6: ContextLayout = sock(view!(
 ));
 
 /// Eight aligned bytes of an IPv6 address may be accessed at once.
-const SOCK_ADDR: &[ContextField] = &[
-    whole("user_family", 0),
-    word("user_ip4", 4),
-    word("user_ip6[0]", 8).wide(),
-    word("user_ip6[1]", 12),
-    word("user_ip6[2]", 16).wide(),
-    word("user_ip6[3]", 20),
-    word("user_port", 24),
-    whole("family", 28),
-    whole("type", 32),
-    whole("protocol", 36),
-    word("msg_src_ip4", 40),
-    word("msg_src_ip6[0]", 44),
-    word("msg_src_ip6[1]", 48).wide(),
-    word("msg_src_ip6[2]", 52),
-    word("msg_src_ip6[3]", 56),
-    pointer("sk", 64, surely(StructKind::Sock)),
-];
+const SOCK_ADDR: &[ContextField] = placed!(
+    72,
+    &[
+        whole("user_family", 0),
+        word("user_ip4", 4),
+        word("user_ip6[0]", 8).wide(),
+        word("user_ip6[1]", 12),
+        word("user_ip6[2]", 16).wide(),
+        word("user_ip6[3]", 20),
+        word("user_port", 24),
+        whole("family", 28),
+        whole("type", 32),
+        whole("protocol", 36),
+        word("msg_src_ip4", 40),
+        word("msg_src_ip6[0]", 44),
+        word("msg_src_ip6[1]", 48).wide(),
+        word("msg_src_ip6[2]", 52),
+        word("msg_src_ip6[3]", 56),
+        pointer("sk", 64, surely(StructKind::Sock)),
+    ]
+);
 
 /// A view of `struct bpf_sock_addr` with these fields in addition to the common ones.
 macro_rules! addr {
@@ -230,24 +239,30 @@ static ADDR_UNIX: ContextLayout = addr!();
 static ADDR4_SEND: ContextLayout = addr!("user_ip4", "msg_src_ip4");
 static ADDR6_SEND: ContextLayout = addr!("user_ip6", "msg_src_ip6");
 
-static CGROUP_DEV: ContextLayout =
-    layout("bpf_cgroup_dev_ctx", 12, &[word("access_type", 0), whole("major", 4), whole("minor", 8)]);
+static CGROUP_DEV: ContextLayout = layout(
+    "bpf_cgroup_dev_ctx",
+    12,
+    placed!(12, &[word("access_type", 0), whole("major", 4), whole("minor", 8)]),
+);
 
 static SYSCTL: ContextLayout = layout(
     "bpf_sysctl",
     8,
-    view!(&[word("write", 0), word("file_pos", 4)], &["write", "file_pos"], &["file_pos"]),
+    view!(placed!(8, &[word("write", 0), word("file_pos", 4)]), &["write", "file_pos"], &["file_pos"]),
 );
 
-const SOCKOPT: &[ContextField] = &[
-    pointer("sk", 0, surely(StructKind::Sock)),
-    pointer("optval", 8, FieldKind::PacketData),
-    pointer("optval_end", 16, FieldKind::PacketEnd),
-    whole("level", 24),
-    whole("optname", 28),
-    whole("optlen", 32),
-    whole("retval", 36),
-];
+const SOCKOPT: &[ContextField] = placed!(
+    40,
+    &[
+        pointer("sk", 0, surely(StructKind::Sock)),
+        pointer("optval", 8, FieldKind::PacketData),
+        pointer("optval_end", 16, FieldKind::PacketEnd),
+        whole("level", 24),
+        whole("optname", 28),
+        whole("optlen", 32),
+        whole("retval", 36),
+    ]
+);
 
 static GETSOCKOPT: ContextLayout = layout(
     "bpf_sockopt",

@@ -105,8 +105,44 @@ const fn doubled(size: Size) -> Parts {
     }
 }
 
-/// A structure.
+/// The fields at their places in a native structure of the same shape with `size` bytes: numbers and addresses of eight
+/// bytes stay where they are, addresses for which the structure has four bytes follow it.
+macro_rules! placed {
+    ($size:expr, $fields:expr) => {{
+        const GIVEN: &[crate::context::ContextField] = $fields;
+        const PLACED: [crate::context::ContextField; GIVEN.len()] = crate::types::fields::place(GIVEN, $size);
+        &PLACED
+    }};
+}
+pub(super) use placed;
+
+/// See [`placed!`].
+pub(super) const fn place<const N: usize>(given: &[ContextField], size: u32) -> [ContextField; N] {
+    let mut fields = [given[0]; N];
+    let mut behind = size.next_multiple_of(8);
+    let mut at = 0;
+    while at < N {
+        let mut field = given[at];
+        if field.native_size.bytes() <= field.size.bytes() {
+            field.native_size = field.size;
+            field.native_offset = Some(field.offset);
+        } else {
+            field.native_offset = Some(behind);
+            behind += field.native_size.bytes();
+        }
+        fields[at] = field;
+        at += 1;
+    }
+    fields
+}
+
+/// A structure. Each of its fields has a place in the native one.
 pub(super) const fn layout(name: &'static str, size: u32, fields: &'static [ContextField]) -> ContextLayout {
+    let mut at = 0;
+    while at < fields.len() {
+        assert!(fields[at].native_offset.is_some(), "every field needs a native place: see `placed!`");
+        at += 1;
+    }
     ContextLayout { name, size, fields }
 }
 

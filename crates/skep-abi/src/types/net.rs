@@ -60,6 +60,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(17),
         sections: &["flow_dissector"],
         context: Context::Struct(&skb::DISSECTOR),
+        native: Some(Native::Struct),
         reads_packet: true,
         helpers: sets::DISSECTOR,
         verdicts: &[(0, "ok"), (2, "drop"), (129, "continue")],

@@ -1,6 +1,6 @@
 //! The remaining types: system calls, netfilter, infrared remote controls, and skep's own.
 
-use super::fields::{layout, whole};
+use super::fields::{layout, placed, whole};
 use super::{AttachTo, Context, Native, ProgramType, Results};
 use crate::context::ContextLayout;
 use crate::helpers::{sets, variants};
@@ -19,6 +19,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
             writable: true,
             words: false,
         },
+        native: Some(Native::Bytes),
         may_leak: true,
         helpers: sets::SYSCALL,
         variants: variants::TRACING,
@@ -41,6 +42,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(16),
         sections: &["lirc_mode2"],
         context: Context::Struct(&SAMPLE),
+        native: Some(Native::Struct),
         helpers: sets::INFRARED,
         ..ProgramType::PLAIN
     },
@@ -59,4 +61,4 @@ pub static RAW: ProgramType = ProgramType {
 };
 
 /// One pulse or pause.
-static SAMPLE: ContextLayout = layout("the sample", 4, &[whole("sample", 0)]);
+static SAMPLE: ContextLayout = layout("the sample", 4, placed!(4, &[whole("sample", 0)]));

@@ -1,6 +1,8 @@
 //! `struct __sk_buff`, and its fields that each program type may access.
 
-use super::fields::{double, layout, maybe, narrow_pointer, number, pointer, surely, view, whole, word};
+use super::fields::{
+    double, layout, maybe, narrow_pointer, number, placed, pointer, surely, view, whole, word,
+};
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind};
 use skep_isa::Size;
 use std::mem::offset_of;
@@ -15,7 +17,7 @@ macro_rules! skb {
     };
 }
 
-/// In skep's contexts, the fields from `family` to `local_port` have no meaning for classifiers and socket filters.
+/// The fields from `family` to `local_port` are those of the packet's socket. Only flow dissectors have `flow_keys`.
 const SKB: &[ContextField] = &[
     skb!("len", 0, len),
     skb!("pkt_type", 4, pkt_type),
@@ -39,25 +41,25 @@ const SKB: &[ContextField] = &[
     narrow_pointer("data", 76, FieldKind::PacketData).at(offset_of!(SkbContext, data)),
     narrow_pointer("data_end", 80, FieldKind::PacketEnd).at(offset_of!(SkbContext, data_end)),
     skb!("napi_id", 84, napi_id),
-    word("family", 88),
-    whole("remote_ip4", 92),
-    whole("local_ip4", 96),
-    whole("remote_ip6[0]", 100),
-    whole("remote_ip6[1]", 104),
-    whole("remote_ip6[2]", 108),
-    whole("remote_ip6[3]", 112),
-    whole("local_ip6[0]", 116),
-    whole("local_ip6[1]", 120),
-    whole("local_ip6[2]", 124),
-    whole("local_ip6[3]", 128),
-    word("remote_port", 132),
-    word("local_port", 136),
+    skb!("family", 88, family),
+    whole("remote_ip4", 92).at(offset_of!(SkbContext, remote_ip4)),
+    whole("local_ip4", 96).at(offset_of!(SkbContext, local_ip4)),
+    whole("remote_ip6[0]", 100).at(offset_of!(SkbContext, remote_ip6) + 0),
+    whole("remote_ip6[1]", 104).at(offset_of!(SkbContext, remote_ip6) + 4),
+    whole("remote_ip6[2]", 108).at(offset_of!(SkbContext, remote_ip6) + 8),
+    whole("remote_ip6[3]", 112).at(offset_of!(SkbContext, remote_ip6) + 12),
+    whole("local_ip6[0]", 116).at(offset_of!(SkbContext, local_ip6) + 0),
+    whole("local_ip6[1]", 120).at(offset_of!(SkbContext, local_ip6) + 4),
+    whole("local_ip6[2]", 124).at(offset_of!(SkbContext, local_ip6) + 8),
+    whole("local_ip6[3]", 128).at(offset_of!(SkbContext, local_ip6) + 12),
+    skb!("remote_port", 132, remote_port),
+    skb!("local_port", 136, local_port),
     narrow_pointer("data_meta", 140, FieldKind::PacketMeta).at(offset_of!(SkbContext, data_meta)),
     pointer("flow_keys", 144, surely(StructKind::FlowKeys)),
     double("tstamp", 152).at(offset_of!(SkbContext, tstamp)),
     skb!("wire_len", 160, wire_len),
     skb!("gso_segs", 164, gso_segs),
-    pointer("sk", 168, maybe(StructKind::SockCommon)),
+    pointer("sk", 168, maybe(StructKind::SockCommon)).at(offset_of!(SkbContext, sk)),
     skb!("gso_size", 176, gso_size),
     number("tstamp_type", 180, Size::B1, Parts::BYTE).at(offset_of!(SkbContext, tstamp_type)),
     double("hwtstamp", 184).at(offset_of!(SkbContext, hwtstamp)),
@@ -226,5 +228,6 @@ pub(super) static STREAM: ContextLayout = skb(view!(
     &["priority", "tc_index"]
 ));
 
-/// The fields for flow dissectors.
-pub(super) static DISSECTOR: ContextLayout = skb(view!(SKB, &["data", "data_end", "flow_keys"], &[]));
+/// The fields for flow dissectors, which run on a structure of their own.
+pub(super) static DISSECTOR: ContextLayout =
+    skb(placed!(192, view!(SKB, &["data", "data_end", "flow_keys"], &[])));

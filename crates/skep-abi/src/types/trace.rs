@@ -1,7 +1,7 @@
 //! Types of programs that trace the host without type information: probes, tracepoints, performance events.
 
-use super::fields::{double, layout, number, pointer};
-use super::{Context, ProgramType, Results};
+use super::fields::{double, layout, number, placed, pointer};
+use super::{Context, Native, ProgramType, Results};
 use crate::arch::PROBE_REGISTERS;
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts};
 use crate::helpers::{sets, variants};
@@ -35,6 +35,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
             writable: false,
             words: false,
         },
+        native: Some(Native::Bytes),
         helpers: sets::TRACEPOINT,
         ..TRACE
     },
@@ -43,6 +44,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         number: Some(7),
         sections: &["perf_event"],
         context: Context::Struct(&PERF_EVENT_DATA),
+        native: Some(Native::Struct),
         helpers: sets::PERF_EVENT,
         variants: variants::PERF_EVENT,
         ..TRACE
@@ -58,6 +60,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
             writable: false,
             words: false,
         },
+        native: Some(Native::Bytes),
         helpers: sets::TRACEPOINT,
         ..TRACE
     },
@@ -66,6 +69,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         number: Some(24),
         sections: &["raw_tracepoint.w", "raw_tp.w"],
         context: Context::Struct(&RAW_WRITABLE),
+        native: Some(Native::Struct),
         helpers: sets::TRACEPOINT,
         ..TRACE
     },
@@ -83,6 +87,7 @@ const PROBE: ProgramType = ProgramType {
         writable: false,
         words: false,
     },
+    native: Some(Native::Bytes),
     helpers: sets::PROBE,
     ..TRACE
 };
@@ -93,10 +98,13 @@ const MULTI: ProgramType = ProgramType { variants: variants::MULTI, ..PROBE };
 const RAW_ARGUMENTS: u32 = 12;
 
 /// `struct bpf_perf_event_data`: the registers, then the period of the sample and the address that was accessed.
-static PERF_EVENT_DATA: ContextLayout =
-    layout("bpf_perf_event_data", 8 * (PROBE_REGISTERS as u32 + 2), &PERF_EVENT_FIELDS);
+static PERF_EVENT_DATA: ContextLayout = layout(
+    "bpf_perf_event_data",
+    8 * (PROBE_REGISTERS as u32 + 2),
+    placed!(8 * (PROBE_REGISTERS as u32 + 2), &PERF_EVENT_FIELDS),
+);
 
-static PERF_EVENT_FIELDS: [ContextField; PROBE_REGISTERS + 2] = {
+const PERF_EVENT_FIELDS: [ContextField; PROBE_REGISTERS + 2] = {
     let mut fields = [double("regs", 0); PROBE_REGISTERS + 2];
     let mut at = 0;
     while at < PROBE_REGISTERS {
@@ -110,9 +118,10 @@ static PERF_EVENT_FIELDS: [ContextField; PROBE_REGISTERS + 2] = {
 };
 
 /// The first argument is the address of a record that the program may write. Its length is known at attachment.
-static RAW_WRITABLE: ContextLayout = layout("bpf_raw_tracepoint_args", 8 * RAW_ARGUMENTS, &RAW_FIELDS);
+static RAW_WRITABLE: ContextLayout =
+    layout("bpf_raw_tracepoint_args", 8 * RAW_ARGUMENTS, placed!(8 * RAW_ARGUMENTS, &RAW_FIELDS));
 
-static RAW_FIELDS: [ContextField; RAW_ARGUMENTS as usize] = {
+const RAW_FIELDS: [ContextField; RAW_ARGUMENTS as usize] = {
     let any = number("args", 0, Size::B8, Parts::any(Size::B8));
     let mut fields = [any; RAW_ARGUMENTS as usize];
     fields[0] = pointer("args[0]", 0, FieldKind::Memory { bytes: i16::MAX as u32, maybe_null: false });

@@ -1,7 +1,8 @@
 //! What a run does besides its result: where the packet goes next, copies of it.
 //!
 //! A packet carries its effects. A run clears them, helpers write them through [`RunEnv::run`], and the host reads them
-//! after the run ([`crate::Program::outcome`]). Helpers of programs that run on something else than a packet find none.
+//! after the run ([`crate::Program::outcome`]). So does a
+//! [`crate::Context`]. Helpers of programs that run on something else find none.
 
 use super::Packet;
 use skep_abi::RunEnv;
@@ -119,7 +120,8 @@ impl Effects {
     #[inline]
     pub(crate) unsafe fn of_run<'a>(env: *mut RunEnv) -> Option<&'a mut Self> {
         // SAFETY: the caller's promise; `Program::run_with` set the field to the effects of the packet that it borrows,
-        // or left it 0.
+        // or
+        // `Program::run_context_with` to those of the context, or left it 0.
         unsafe { ((*env).run as *mut Self).as_mut() }
     }
 

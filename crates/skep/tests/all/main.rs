@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod contacts;
+mod contexts;
 mod dynptrs;
 mod exceptions;
 mod functions;

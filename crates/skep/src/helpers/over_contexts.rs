@@ -1,0 +1,49 @@
+//! Which helpers with a context run for programs that do not run on packets.
+//!
+//! The verifier proves that such a helper gets the program's own context, of whatever type the program is. Most helpers
+//! here take it for a packet's context. So this list is checked at load, and a helper that is not in it is refused.
+
+use crate::error::Error;
+use skep_abi::ArgKind;
+use skep_isa::{CallTarget, Insn};
+use skep_verifier::Verified;
+
+/// Helpers that look at the program's type before they look at its context, or do not look at it.
+const ANY_CONTEXT: &[u32] = &[super::TAIL_CALL, PERF_EVENT_OUTPUT];
+const PERF_EVENT_OUTPUT: u32 = 25;
+
+/// Checks each call of a helper with a context.
+pub(crate) fn check(program: &Verified) -> Result<(), Error> {
+    let kind = program.program_type();
+    let reached = program.insns().iter().zip(program.facts()).filter(|(_, fact)| fact.reached);
+    for (insn, _) in reached {
+        let Insn::Call { target: CallTarget::Helper(id) } = *insn else { continue };
+        let Some(proto) = kind.helper(id) else { continue };
+        let takes = proto.args.iter().any(|kind| matches!(kind, ArgKind::Context | ArgKind::ContextOrNull));
+        if takes && !ANY_CONTEXT.contains(&id) {
+            let (program, helper) = (program.name().to_owned(), proto.name.to_string());
+            return Err(Error::HelperOfContext { program, program_type: kind.name, helper });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::helpers::PROVIDED;
+    use skep_abi::{Native, TYPES};
+
+    /// Helpers that find the packet without an argument for it.
+    const OF_PACKETS: [u32; 4] = [23, 51, 152, 155];
+
+    #[test]
+    fn helpers_that_find_the_packet_themselves_are_not_open_to_types_without_one() {
+        for id in OF_PACKETS {
+            assert!(PROVIDED.iter().any(|(provided, _)| *provided == id), "{id}");
+            let without = |native| matches!(native, Some(Native::Struct | Native::Bytes));
+            for kind in TYPES.iter().filter(|kind| without(kind.native)) {
+                assert!(!kind.may_call(id, None), "{} {id}", kind.name);
+            }
+        }
+    }
+}

@@ -19,6 +19,9 @@ const TC_REDIRECT: u64 = 7;
 /// `AF_INET` and `AF_INET6`.
 const INET: u32 = 2;
 const INET6: u32 = 10;
+/// The most copies that one run makes: a loop must not take the host's memory.
+const MAX_CLONES: usize = 256;
+const ENOMEM: u64 = -12i64 as u64;
 /// The size of `struct bpf_redir_neigh` in bytes.
 const NEXT_HOP: usize = 20;
 
@@ -128,6 +131,9 @@ pub(super) unsafe fn clone_redirect(context: u64, index: u64, flags: u64, env: *
     let (shared, effects) = unsafe { (Shared::of_run(env), Effects::of_run(env)) };
     let exists = shared.surroundings.with(|machine| machine.find_device(index).is_some());
     let Some(effects) = effects.filter(|_| exists && flags & !INGRESS == 0) else { return EINVAL };
+    if effects.clones.len() == MAX_CLONES {
+        return ENOMEM;
+    }
     // SAFETY: the verifier proved that `context` is the run's own, and only socket-buffer programs may call this.
     let skb = unsafe { &*(context as *const SkbContext) };
     let start = skb.data - u64::from(skb.link);

@@ -331,3 +331,24 @@ fn time_and_random_numbers_are_the_worlds() {
     assert_eq!(numbers(), numbers());
     assert_ne!(numbers()[0], numbers()[1]);
 }
+
+#[test]
+fn a_loop_of_copies_does_not_take_the_hosts_memory() {
+    let text = "r6 = r1
+                r7 = 0
+                again:
+                r1 = r6
+                r2 = 2
+                r3 = 0
+                call clone_redirect#13
+                r8 = r0
+                r7 += 1
+                if r7 < 300 goto again
+                r0 = r8
+                exit";
+    let module = load(&router(), "tc", text);
+    for engine in ENGINES {
+        let outcome = module.programs()[0].outcome_with(engine, &mut Packet::new(&[0; 60])).unwrap();
+        assert_eq!((outcome.clones.len(), outcome.result as u32 as i32), (256, -12));
+    }
+}

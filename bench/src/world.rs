@@ -52,10 +52,12 @@ struct Chain {
     _links: Vec<Link>,
 }
 
+/// Makes the programs of a chain, with their devices and places.
 type Make = fn(&Runtime, &World) -> Result<Vec<(Program, u32, Place)>>;
-
 /// Name, devices, programs.
-const CHAINS: [(&str, fn() -> Result<Machine>, Make); 4] = [
+type Kind = (&'static str, fn() -> Result<Machine>, Make);
+
+const CHAINS: [Kind; 4] = [
     ("redirect", pairs, redirects),
     ("attached", pairs, attached),
     ("devmap", pairs, devmaps),

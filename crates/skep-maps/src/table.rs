@@ -14,10 +14,6 @@ use crate::user_ring::UserRing;
 
 /// One variant for each implementation.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each map, and a look-up in a hash table has no indirection"
-)]
 pub(crate) enum Table {
     Array(Array),
     Hash(Hash),

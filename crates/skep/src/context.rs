@@ -333,7 +333,7 @@ impl Context {
     pub(crate) fn record(&self) -> Option<(u64, u64)> {
         let Seen::Struct(layout) = self.kind.context else { return None };
         let bytes = u64::from(record_size(layout));
-        (bytes > 0).then(|| (self.record.as_ptr() as u64, bytes))
+        (bytes > 0).then_some((self.record.as_ptr() as u64, bytes))
     }
 
     /// The memory that the program may access beside the structure: start, length, whether it may be written.

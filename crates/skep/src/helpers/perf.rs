@@ -56,8 +56,8 @@ pub(super) unsafe fn output(
     if let Some(events) = unsafe { Effects::of_run(env) }.and_then(|effects| effects.events.as_mut())
         && status == 0
     {
-        // SAFETY: as above. Other threads may write to the program's bytes, which are copied one by one.
         let copy = |(from, len): (*const u8, u32)| {
+            // SAFETY: as above. Other threads may write to the program's bytes, which are copied one by one.
             (0..len as usize).map(move |at| unsafe { from.add(at).read_volatile() })
         };
         let bytes = copy(first).chain(copy(second)).collect();

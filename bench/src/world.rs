@@ -1,7 +1,8 @@
 //! `skep-bench world`: what a hop costs in a world, over the time of the programs themselves.
 //!
-//! A chain has four programs. The same packets go through it twice, in turns: by the world, which moves them from program
-//! to program, and by the host, which calls the four programs one after the other. The difference is what the world adds.
+//! A chain has four programs. The same packets go through it twice, in turns: by the world, which moves them from
+//! program to program, and by the host, which calls the four programs one after the other. The difference is what the
+//! world adds.
 //!
 //! | chain | |
 //! |---|---|

@@ -89,9 +89,8 @@ pub(crate) struct MapReport {
     max_entries: u32,
     /// Whether it holds global variables; their names then take the place of keys.
     variables: bool,
-    /// Number of elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of arrays of perf
-    /// events, samples;
-    /// unknown for bloom filters.
+    /// Number of elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of
+    /// arrays of perf events, samples; unknown for bloom filters.
     entries: usize,
     elements: Vec<Element>,
     /// In JSON: the elements as `--map` takes them, by their types, and whether that is all of them.

@@ -52,7 +52,8 @@ pub struct Regions<'a> {
     records: Vec<(u64, u64)>,
 }
 
-/// Says what a program may do with that many bytes at an address, if they are inside an object that a program allocated.
+/// Says what a program may do with that many bytes at an address, if they are inside an object that a program
+/// allocated.
 pub type FindObject<'a> = dyn Fn(u64, u64) -> Option<Rights> + 'a;
 
 /// A range of addresses.

@@ -5,11 +5,12 @@
 //!   program  ---------> table:  key --> address of the same Member, 0 for none
 //! ```
 //!
-//! **Invariant.** Each address in the table is that of a member in `owned` under the same key, or of one that was removed
-//! and waits for a grace period of both flavours. So what a program finds stays the same member until its section ends.
+//! **Invariant.** Each address in the table is that of a member in `owned` under the same key, or of one that was
+//! removed and waits for a grace period of both flavours. So what a program finds stays the same member until its
+//! section ends.
 //!
-//! **Protocol.** All changes are made under the lock of `owned`: first the table, which may fail, then `owned`. What was
-//! replaced is passed to the domain, after the lock. Readers take no lock.
+//! **Protocol.** All changes are made under the lock of `owned`: first the table, which may fail, then `owned`. What
+//! was replaced is passed to the domain, after the lock. Readers take no lock.
 //!
 //! Where the kinds differ is in [`Rules`].
 

@@ -127,8 +127,8 @@ impl UserSample<'_> {
     }
 
     fn commit(&self, outcome: Outcome) {
-        // SAFETY: the record was reserved and is committed once: `submit` forgets it. The ring lives as long as the map,
-        // which the borrowed producer has.
+        // SAFETY: the record was reserved and is committed once: `submit` forgets it. The ring lives as long as the
+        // map, which the borrowed producer has.
         unsafe { ring::commit(self.at, outcome, Wakeup::Never) };
     }
 }

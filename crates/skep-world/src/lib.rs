@@ -1,9 +1,9 @@
 //! What BPF programs see of a machine, as a value that a host or a test fills.
 //!
-//! A [`Machine`] has network devices, routes, neighbours, sockets, cgroups and tasks. It is plain data: nothing here opens
-//! a real device or asks the system. Look-ups are pure functions of it, so a test that fills the same machine gets the
-//! same answers everywhere. A [`Clock`] is that of the system, or a virtual one that the host steps; [`Random`] numbers
-//! are the system's, or follow from a seed.
+//! A [`Machine`] has network devices, routes, neighbours, sockets, cgroups and tasks. It is plain data: nothing here
+//! opens a real device or asks the system. Look-ups are pure functions of it, so a test that fills the same machine
+//! gets the same answers everywhere. A [`Clock`] is that of the system, or a virtual one that the host steps;
+//! [`Random`] numbers are the system's, or follow from a seed.
 //!
 //! ```
 //! use skep_world::{Device, FibFlags, FibQuery, FibResult, Machine, Route};

@@ -8,8 +8,9 @@
 //!               addresses, which each run sets anew ---> data, sockets, flow keys, record   of this context
 //! ```
 //!
-//! Invariant: during a run every address field has the address of memory of this context with at least the size that the
-//! verifier assumed, or 0 where the field may be null. The host never sets an address, and no program can write one.
+//! Invariant: during a run every address field has the address of memory of this context with at least the size that
+//! the verifier assumed, or 0 where the field may be null. The host never sets an address, and no program can write
+//! one.
 
 use crate::error::Error;
 use crate::image::Input;
@@ -45,8 +46,8 @@ const KEYS: usize = 7;
 /// # Ok::<(), skep::Error>(())
 /// ```
 ///
-/// Names of fields are those of the C structure that the type's programs see; `user_ip6[2]` and `regs[14]` are elements of
-/// arrays. Numbers that C declares in network byte order are given in network byte order.
+/// Names of fields are those of the C structure that the type's programs see; `user_ip6[2]` and `regs[14]` are
+/// elements of arrays. Numbers that C declares in network byte order are given in network byte order.
 #[derive(Debug)]
 pub struct Context {
     kind: &'static ProgramType,
@@ -137,7 +138,8 @@ impl Context {
         Ok(u64::from_ne_bytes(all))
     }
 
-    /// Sets the fields of an address, of which `name` is what both families have in common: `user_ip` for `user_ip4` and
+    /// Sets the fields of an address, of which `name` is what both families have in common: `user_ip` for `user_ip4`
+    /// and
     /// `user_ip6`.
     ///
     /// # Errors
@@ -155,7 +157,8 @@ impl Context {
         }
     }
 
-    /// The bytes of a context that is plain bytes, like a tracepoint's record; for others those of the native structure.
+    /// The bytes of a context that is plain bytes, like a tracepoint's record; for others those of the native
+    /// structure.
     pub fn bytes(&self) -> &[u8] {
         bytes_of(&self.words)
     }
@@ -208,8 +211,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::NoField`]; [`Error::FieldMissing`] if the field must not be null, or is for full sockets and this socket
-    /// is not one.
+    /// [`Error::NoField`]; [`Error::FieldMissing`] if the field must not be null, or is for full sockets and this
+    /// socket is not one.
     pub fn set_socket(&mut self, name: &str, socket: Option<Arc<Socket>>) -> Result<(), Error> {
         let found = self.fields().iter().find(|field| field.name == name);
         let Some((field, FieldKind::Struct { kind, maybe_null })) = found.map(|field| (field, field.kind))
@@ -357,8 +360,8 @@ impl Program {
     /// # Errors
     ///
     /// [`Error::WrongInput`] for programs that run on packets or buffers, and for a context of another type;
-    /// [`Error::FieldMissing`] if a field that must not be null has no socket; [`Error::Slots`] and [`Error::LockHeld`] as
-    /// for [`Program::run`].
+    /// [`Error::FieldMissing`] if a field that must not be null has no socket; [`Error::Slots`] and
+    /// [`Error::LockHeld`] as for [`Program::run`].
     pub fn run_context(&self, context: &mut Context) -> Result<u64, Error> {
         self.run_context_with(Engine::Jit, context)
     }

@@ -1,7 +1,7 @@
 //! Sockets as programs see them.
 //!
-//! A [`Socket`] is a value of the host. A program reads `struct bpf_sock` through a pointer, so each socket that a run can
-//! reach has this structure beside it, in one counted object:
+//! A [`Socket`] is a value of the host. A program reads `struct bpf_sock` through a pointer, so each socket that a
+//! run can reach has this structure beside it, in one counted object:
 //!
 //! ```text
 //!   NativeSocket   bpf_sock (80 bytes) | Arc<Socket>

@@ -1,7 +1,7 @@
 //! Programs of redirection targets: what runs on a packet behind `bpf_redirect_map`.
 //!
-//! An element of a map of devices or CPUs has room for the number of a program. The runtime knows which program that is,
-//! but does not keep it alive: a program may name the map that it is in, and would keep itself.
+//! An element of a map of devices or CPUs has room for the number of a program. The runtime knows which program that
+//! is, but does not keep it alive: a program may name the map that it is in, and would keep itself.
 
 use crate::dispatch::Connected;
 use crate::error::Error;

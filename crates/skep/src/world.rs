@@ -52,8 +52,8 @@ impl World {
         Self::with(machine, Clock::real(), Random::real())
     }
 
-    /// A world with this machine, clock and source of random numbers. With a virtual clock and a seed, all that programs
-    /// do on one thread follows from their input.
+    /// A world with this machine, clock and source of random numbers. With a virtual clock and a seed, all that
+    /// programs do on one thread follows from their input.
     pub fn with(machine: Machine, clock: Clock, random: Random) -> Self {
         Self { surroundings: Arc::new(Surroundings::new(machine, clock, random)), points: Arc::default() }
     }

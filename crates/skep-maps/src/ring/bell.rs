@@ -1,9 +1,9 @@
 //! A bell that many writers ring and one reader waits for.
 //!
-//! **Protocol.** The reader announces that it sleeps, looks once more, and sleeps. A writer writes, and looks whether the
-//! reader sleeps. Both execute a sequentially consistent fence between the two steps, so at least one sees the other's
-//! store: the reader does not sleep past something that was written before. While the reader is awake, a writer makes no
-//! system call.
+//! **Protocol.** The reader announces that it sleeps, looks once more, and sleeps. A writer writes, and looks whether
+//! the reader sleeps. Both execute a sequentially consistent fence between the two steps, so at least one sees the
+//! other's store: the reader does not sleep past something that was written before. While the reader is awake, a
+//! writer makes no system call.
 //!
 //! **What would break it:** looking before the announcement, or writing after [`Bell::ring`].
 

@@ -1,9 +1,9 @@
 //! Objects that programs allocate: `bpf_obj_new` and its kin, lists, trees, kept pointers, objects per CPU.
 //!
 //! The structures are in [`skep_maps::objects`]. What an address is, who owns it and which lock is held is what the
-//! verifier proved. Programs name the types of new objects by numbers of their own BTF: [`Types`] has the layout of each,
-//! and the engine passes its address ([`skep_abi::Linkage::types`]), because a tail call may have led to a program of
-//! another object file.
+//! verifier proved. Programs name the types of new objects by numbers of their own BTF: [`Types`] has the layout of
+//! each, and the engine passes its address ([`skep_abi::Linkage::types`]), because a tail call may have led to a
+//! program of another object file.
 
 use super::callback::call_back;
 use skep_abi::RunEnv;

@@ -90,8 +90,8 @@ pub struct Copied {
     pub packet: Packet,
 }
 
-/// What a run did: its result, and what it did besides ([`crate::Program::outcome`]). The packet has the changed bytes and
-/// metadata.
+/// What a run did: its result, and what it did besides ([`crate::Program::outcome`]). The packet has the changed
+/// bytes and metadata.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {

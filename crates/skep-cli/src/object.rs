@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use skep::Object;
-use skep::abi::{ProgramType, TYPES};
+use skep::abi::{Native, ProgramType, TYPES};
 
 /// The named program, or the only one.
 pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Failure> {
@@ -27,14 +27,18 @@ pub(crate) fn program_type(name: &str) -> Result<&'static ProgramType, String> {
         .ok_or_else(|| format!("unknown program type {name:?}; the types are {}", names(|_| true)))
 }
 
-/// Parses the name of a program type that can be run, for clap.
+/// Parses the name of a program type that the command can run, for clap: on packets, or on a buffer.
 pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> {
-    let runs = |kind: &ProgramType| kind.native.is_some();
+    let runs = |kind: &ProgramType| matches!(kind.native, Some(Native::Xdp | Native::Skb | Native::Buffer));
     match program_type(name)? {
         kind if runs(kind) => Ok(kind),
         kind => Err(format!(
-            "programs of type {} can be verified but not run; types that run: {}",
+            "programs of type {} {}; types that run here: {}",
             kind.name,
+            match kind.native {
+                Some(_) => "run on a context that a host fills with the library, not on packets or buffers",
+                None => "can be verified but not run",
+            },
             names(runs)
         )),
     }

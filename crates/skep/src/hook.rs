@@ -156,11 +156,16 @@ impl Hook {
         Ok(self.inner.list().0.iter().map(|attached| attached.program.clone()).collect())
     }
 
+    /// Passes each program to `run`, until that returns true.
+    #[inline]
+    pub(crate) fn until(&self, mut run: impl FnMut(&Program) -> bool) -> Result<(), Error> {
+        self.run_each(|program| {
+            Ok(if run(program) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+
     /// Runs each program by `run`, until that returns [`ControlFlow::Break`].
-    pub(crate) fn run_each(
-        &self,
-        mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<(), Error> {
+    fn run_each(&self, mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>) -> Result<(), Error> {
         let domain = &self.inner.shared.domain;
         let section = domain.enter()?;
         let mut sleepable = None;

@@ -10,7 +10,7 @@
 //! Each step is from one station to the next, so a loop is a packet that takes too many steps. Copies wait until the
 //! packet itself has ended.
 
-use super::attach::{DeviceId, Layout};
+use super::attach::{At, DeviceId, Layout};
 use super::trace::{Ended, Fate, Hop, Place, Trace};
 use super::{World, stack};
 use crate::error::Error;
@@ -18,7 +18,9 @@ use crate::hook::Hook;
 use crate::packet::{Packet, Redirect};
 use crate::program::Program;
 use crate::targets;
-use std::ops::ControlFlow;
+use skep_world::Device;
+use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Steps of one packet, unless [`Injector::max_steps`] says otherwise.
@@ -28,6 +30,18 @@ const MAX_COPIES: usize = 1024;
 /// Bytes of an Ethernet header, and of a VLAN tag that does not count for the MTU.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
+/// Results of XDP programs.
+const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
+const XDP_REDIRECT: u32 = 4;
+/// Results of tc programs.
+const TC_OK: u32 = 0;
+const TC_RECLASSIFY: u32 = 1;
+const TC_SHOT: u32 = 2;
+const TC_STOLEN: u32 = 4;
+const TC_QUEUED: u32 = 5;
+const TC_REDIRECT: u32 = 7;
+const TC_TRAP: u32 = 8;
 
 /// Sends packets into a world: holds what does not change from packet to packet. Each thread has its own.
 #[derive(Debug)]
@@ -38,39 +52,59 @@ pub struct Injector {
     max_steps: u32,
 }
 
-/// Where a packet is next. Numbers are indices of devices.
+/// Where a packet is next, and which device it is about. Small enough for a register: a packet takes many steps, and its
+/// end only once.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    station: Station,
+    device: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Station {
     /// It comes in.
-    Xdp(u32),
-    Ingress(u32),
+    Xdp,
+    Ingress,
     /// The machine's own network stack has it.
-    Stack(u32),
-    Egress(u32),
+    Stack,
+    Egress,
     /// It leaves, and programs do not see it any more.
-    Leave(u32),
-    /// It needs the next hop's Ethernet header.
-    Neighbour(u32, Option<std::net::IpAddr>),
+    Leave,
+    /// It needs the Ethernet header of [`Walk::next_hop`].
+    Neighbour,
     /// It goes to the other end of the device's pair.
-    Peer(u32),
+    Peer,
+    /// The program [`Walk::target`].
+    Target,
+    /// [`Walk::fate`] says where it ended, or [`Walk::error`] why it cannot go on.
+    Done,
 }
 
-/// What a step leads to.
-enum Next {
-    Go(Station),
-    End(Fate),
-    /// The program of a target in a map.
-    Target(Box<TargetProgram>),
-}
-
+/// The program of a target in a map.
 struct TargetProgram {
     /// `None` if the host has dropped it.
     program: Option<Program>,
     place: Place,
-    device: u32,
 }
 
-use Next::{End, Go, Target};
+/// Where a copy begins.
+struct Start {
+    next: Next,
+    next_hop: Option<IpAddr>,
+    target: Option<TargetProgram>,
+}
+
+impl Next {
+    const fn new(station: Station, device: u32) -> Self {
+        Self { station, device }
+    }
+}
+
+impl Start {
+    const fn at(next: Next) -> Self {
+        Self { next, next_hop: None, target: None }
+    }
+}
 
 impl World {
     /// Sends a packet into a device, as if it had come in there, and tells its whole way: the programs that it met, and
@@ -135,7 +169,8 @@ impl Injector {
         }
         trace.clear();
         let mut copies = Copies::default();
-        trace.fate = self.walk(Go(Station::Xdp(device)), packet, 0, &mut trace.hops, &mut copies)?;
+        let start = Start::at(Next::new(Station::Xdp, device));
+        trace.fate = self.walk(start, packet, 0, &mut trace.hops, &mut copies)?;
         let mut number = 0;
         while let Some((start, mut copy)) = copies.waiting.pop_front() {
             number += 1;
@@ -147,31 +182,48 @@ impl Injector {
 
     fn walk(
         &self,
-        start: Next,
+        start: Start,
         packet: &mut Packet,
         copy: u32,
         hops: &mut Vec<Hop>,
         copies: &mut Copies,
     ) -> Result<Fate, Error> {
-        let mut walk = Walk { layout: &self.layout, packet, copy, hops, copies };
-        let (mut next, mut steps) = (start, 0);
-        loop {
-            next = match next {
-                End(fate) => return Ok(fate),
-                _ if steps == self.max_steps => return Ok(Fate::Loop { steps }),
-                Go(station) => walk.step(station)?,
-                Target(target) => walk.target(&target)?,
-            };
-            steps += 1;
+        let Start { mut next, next_hop, target } = start;
+        let mut walk = Walk {
+            layout: &self.layout,
+            packet,
+            copy,
+            hops,
+            copies,
+            next_hop,
+            target,
+            fate: Fate::Waiting,
+            error: None,
+        };
+        for _ in 0..self.max_steps {
+            next = walk.step(next);
+            if matches!(next.station, Station::Done) {
+                return walk.error.map_or(Ok(walk.fate), Err);
+            }
         }
+        Ok(Fate::Loop { steps: self.max_steps })
     }
 }
 
 /// Copies that have not ended yet.
 #[derive(Default)]
 struct Copies {
-    waiting: std::collections::VecDeque<(Next, Packet)>,
+    waiting: VecDeque<(Start, Packet)>,
     made: usize,
+}
+
+impl Copies {
+    fn add(&mut self, start: Start, packet: Packet) {
+        if self.made < MAX_COPIES {
+            self.made += 1;
+            self.waiting.push_back((start, packet));
+        }
+    }
 }
 
 /// The way of one packet.
@@ -181,227 +233,257 @@ struct Walk<'a> {
     copy: u32,
     hops: &'a mut Vec<Hop>,
     copies: &'a mut Copies,
+    next_hop: Option<IpAddr>,
+    target: Option<TargetProgram>,
+    fate: Fate,
+    error: Option<Error>,
 }
 
 impl Walk<'_> {
-    fn step(&mut self, station: Station) -> Result<Next, Error> {
-        match station {
-            Station::Xdp(index) => self.xdp(index),
-            Station::Ingress(index) => self.tc(index, Place::Ingress),
-            Station::Egress(index) => self.tc(index, Place::Egress),
-            Station::Stack(index) => Ok(self.stack(index)),
-            Station::Leave(index) => Ok(self.leave(index)),
-            Station::Neighbour(index, hop) => Ok(self.neighbour(index, hop)),
-            Station::Peer(index) => Ok(match self.layout.at(index) {
-                None => End(Fate::NoDevice { device: index }),
-                Some(at) => match at.device.peer {
-                    Some(peer) => Go(Station::Ingress(peer)),
-                    None => End(Fate::NoPeer { device: index }),
-                },
-            }),
+    fn step(&mut self, next: Next) -> Next {
+        let index = next.device;
+        let layout = self.layout;
+        let Some(at) = layout.at(index) else {
+            return match next.station {
+                Station::Done => next,
+                _ => self.end(Fate::NoDevice { device: index }),
+            };
+        };
+        match next.station {
+            Station::Xdp => self.xdp(at),
+            Station::Ingress => self.tc(at, Place::Ingress),
+            Station::Egress => self.tc(at, Place::Egress),
+            Station::Stack => match stack::receive(&layout.machine, &at.device, self.packet) {
+                Ok(out) => Next::new(Station::Egress, out),
+                Err(fate) => self.end(fate),
+            },
+            Station::Leave => self.leave(&at.device),
+            Station::Neighbour => {
+                match stack::address(&layout.machine, &at.device, self.next_hop.take(), self.packet) {
+                    Ok(()) => Next::new(Station::Egress, index),
+                    Err(fate) => self.end(fate),
+                }
+            }
+            Station::Peer => match at.device.peer {
+                Some(peer) => Next::new(Station::Ingress, peer),
+                None => self.end(Fate::NoPeer { device: index }),
+            },
+            Station::Target => self.target(index),
+            Station::Done => next,
         }
     }
 
-    fn xdp(&mut self, index: u32) -> Result<Next, Error> {
-        let Some(at) = self.layout.at(index) else { return Ok(End(Fate::NoDevice { device: index })) };
+    #[cold]
+    fn end(&mut self, fate: Fate) -> Next {
+        self.fate = fate;
+        Next::new(Station::Done, 0)
+    }
+
+    fn xdp(&mut self, at: &At) -> Next {
+        let device = at.device.index;
         if !at.device.up {
-            return Ok(End(Fate::Down { device: index }));
+            return self.end(Fate::Down { device });
         }
-        self.packet.info.ingress_ifindex = index;
+        self.packet.info.ingress_ifindex = device;
         self.packet.info.ifindex = 0;
-        let pass = Go(Station::Ingress(index));
-        let Some(hook) = &at.xdp else { return Ok(pass) };
-        let next = self.run(hook, index, Place::Xdp, |program, verdict, packet, copies| {
-            after_xdp(program, verdict, index, packet, copies)
-        })?;
-        Ok(next.unwrap_or(pass))
+        let next = at.xdp.as_ref().and_then(|hook| self.run(hook, device, Place::Xdp, Self::after_xdp));
+        next.unwrap_or(Next::new(Station::Ingress, device))
+    }
+
+    fn tc(&mut self, at: &At, place: Place) -> Next {
+        let device = at.device.index;
+        if !at.device.up {
+            return self.end(Fate::Down { device });
+        }
+        self.packet.info.ifindex = device;
+        let (hook, pass) = if place == Place::Egress {
+            (&at.egress, Next::new(Station::Leave, device))
+        } else {
+            self.packet.info.ingress_ifindex = device;
+            (&at.ingress, Next::new(Station::Stack, device))
+        };
+        let after = |walk: &mut Self, program: &Program, result, _| walk.after_tc(program, result, pass);
+        hook.as_ref().and_then(|hook| self.run(hook, device, place, after)).unwrap_or(pass)
     }
 
     /// The program of a target that the packet was redirected to.
-    fn target(&mut self, target: &TargetProgram) -> Result<Next, Error> {
-        let device = target.device;
-        let Some(program) = &target.program else { return Ok(End(Fate::NoProgram { device })) };
-        self.packet.info.ifindex = if target.place == Place::Devmap { device } else { 0 };
-        let result = program.run(self.packet)?;
-        let verdict = program.program_type().verdict(result);
-        self.hop(program, device, target.place, result, verdict);
-        self.packet.info.ifindex = 0;
-        Ok(match (target.place, verdict) {
-            (Place::Devmap, Some("pass")) => Go(Station::Leave(device)),
-            (Place::Cpumap, Some("pass")) => Go(Station::Ingress(device)),
-            (Place::Cpumap, Some("redirect")) => {
-                after_xdp(program, verdict, device, self.packet, self.copies)
-                    .unwrap_or_else(|| dropped(program, verdict))
-            }
-            _ => dropped(program, verdict),
-        })
-    }
-
-    fn tc(&mut self, index: u32, place: Place) -> Result<Next, Error> {
-        let Some(at) = self.layout.at(index) else { return Ok(End(Fate::NoDevice { device: index })) };
-        if !at.device.up {
-            return Ok(End(Fate::Down { device: index }));
-        }
-        self.packet.info.ifindex = index;
-        let (hook, pass) = match place {
-            Place::Egress => (&at.egress, Station::Leave(index)),
-            _ => {
-                self.packet.info.ingress_ifindex = index;
-                (&at.ingress, Station::Stack(index))
-            }
+    fn target(&mut self, device: u32) -> Next {
+        let Some(TargetProgram { program, place }) = self.target.take() else {
+            return self.end(Fate::NoDevice { device });
         };
-        let Some(hook) = hook else { return Ok(Go(pass)) };
-        let next = self.run(hook, index, place, |program, verdict, packet, _| {
-            let program = || Arc::clone(program.image().shared_name());
-            match (verdict?, packet.effects.redirect) {
-                ("ok" | "reclassify", _) => Some(Go(pass)),
-                ("shot", _) => Some(End(Fate::Dropped { program: program(), verdict: "shot" })),
-                (verdict @ ("stolen" | "queued" | "trap"), _) => {
-                    Some(End(Fate::Consumed { program: program(), verdict }))
-                }
-                ("redirect", Some(redirect)) => Some(Go(station_of(redirect))),
-                ("redirect", None) => Some(End(Fate::NoTarget { program: program() })),
-                // The next program decides.
-                _ => None,
+        let Some(program) = program else { return self.end(Fate::NoProgram { device }) };
+        self.packet.info.ifindex = if place == Place::Devmap { device } else { 0 };
+        let result = match program.run(self.packet) {
+            Ok(result) => result as u32,
+            Err(error) => return self.fail(error),
+        };
+        self.hop(&program, device, place, result);
+        self.packet.info.ifindex = 0;
+        match (place, result) {
+            (Place::Devmap, XDP_PASS) => Next::new(Station::Leave, device),
+            (Place::Cpumap, XDP_PASS) => Next::new(Station::Ingress, device),
+            (Place::Cpumap, XDP_REDIRECT) => {
+                let next = self.after_xdp(&program, result, device);
+                next.unwrap_or_else(|| self.dropped(&program, result))
             }
-        })?;
-        Ok(next.unwrap_or(Go(pass)))
+            _ => self.dropped(&program, result),
+        }
     }
 
-    /// Runs the programs of a hook until one of them decides.
+    /// Runs the programs of a hook until one of them decides. `None`: they let the packet pass.
     fn run(
         &mut self,
         hook: &Hook,
         device: u32,
         place: Place,
-        decide: impl Fn(&Program, Option<&'static str>, &mut Packet, &mut Copies) -> Option<Next>,
-    ) -> Result<Option<Next>, Error> {
+        decide: impl Fn(&mut Self, &Program, u32, u32) -> Option<Next>,
+    ) -> Option<Next> {
         let mut next = None;
-        hook.run_each(|program| {
-            let result = program.run(self.packet)?;
-            let verdict = program.program_type().verdict(result);
-            self.hop(program, device, place, result, verdict);
-            next = decide(program, verdict, self.packet, self.copies);
-            Ok(if next.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        Ok(next)
+        let ran = hook.until(|program| {
+            next = match program.run(self.packet) {
+                Ok(result) => {
+                    let result = result as u32;
+                    self.hop(program, device, place, result);
+                    decide(self, program, result, device)
+                }
+                Err(error) => Some(self.fail(error)),
+            };
+            next.is_some()
+        });
+        match ran {
+            Ok(()) => next,
+            Err(error) => Some(self.fail(error)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) -> Next {
+        self.error = Some(error);
+        Next::new(Station::Done, 0)
     }
 
     /// Notes a program, and takes the copies that it sent.
-    fn hop(
-        &mut self,
-        program: &Program,
-        device: u32,
-        place: Place,
-        result: u64,
-        verdict: Option<&'static str>,
-    ) {
+    fn hop(&mut self, program: &Program, device: u32, place: Place, result: u32) {
+        let verdict = program.program_type().verdict(result.into());
         let effects = &mut self.packet.effects;
-        for copied in effects.clones.drain(..) {
-            self.copies.add(Go(station_of(copied.to)), copied.packet);
+        if !effects.clones.is_empty() {
+            for copied in effects.clones.drain(..) {
+                let (next, next_hop) = way_of(copied.to);
+                self.copies.add(Start { next, next_hop, target: None }, copied.packet);
+            }
         }
         let redirect = effects.redirect.filter(|_| verdict == Some("redirect"));
         let program = Arc::clone(program.image().shared_name());
+        let result = result.into();
         self.hops.push(Hop { copy: self.copy, device, place, program, result, verdict, redirect });
     }
 
-    /// The machine's own network stack: it receives the packet, or forwards it.
-    fn stack(&mut self, index: u32) -> Next {
-        let Some(at) = self.layout.at(index) else { return End(Fate::NoDevice { device: index }) };
-        match stack::receive(&self.layout.machine, &at.device, self.packet) {
-            Ok(out) => Go(Station::Egress(out)),
-            Err(fate) => End(fate),
-        }
-    }
-
-    fn neighbour(&mut self, index: u32, hop: Option<std::net::IpAddr>) -> Next {
-        let Some(at) = self.layout.at(index) else { return End(Fate::NoDevice { device: index }) };
-        match stack::address(&self.layout.machine, &at.device, hop, self.packet) {
-            Ok(()) => Go(Station::Egress(index)),
-            Err(fate) => End(fate),
-        }
-    }
-
-    fn leave(&mut self, index: u32) -> Next {
-        let Some(at) = self.layout.at(index) else { return End(Fate::NoDevice { device: index }) };
-        let device = &at.device;
+    fn leave(&mut self, device: &Device) -> Next {
+        let index = device.index;
         if !device.up {
-            return End(Fate::Down { device: index });
+            return self.end(Fate::Down { device: index });
         }
         if self.packet.bytes().len() > device.mtu as usize + ETHERNET + TAG {
-            return End(Fate::TooLong { device: index, mtu: device.mtu });
+            return self.end(Fate::TooLong { device: index, mtu: device.mtu });
         }
-        let Some(peer) = device.peer else { return End(Fate::Sent { device: index }) };
+        let Some(peer) = device.peer else { return self.end(Fate::Sent { device: index }) };
         // What belongs to this machine's queues does not cross; in another namespace neither does the mark.
         let other = self.layout.at(peer).is_none_or(|at| at.device.namespace != device.namespace);
         self.packet.cross(other);
-        Go(Station::Xdp(peer))
+        Next::new(Station::Xdp, peer)
     }
-}
 
-impl Copies {
-    fn add(&mut self, next: Next, packet: Packet) {
-        if self.made < MAX_COPIES {
-            self.made += 1;
-            self.waiting.push_back((next, packet));
+    /// What the result of an XDP program on `device` leads to; `None` if the packet passes.
+    fn after_xdp(&mut self, program: &Program, result: u32, device: u32) -> Option<Next> {
+        match result {
+            XDP_PASS => None,
+            XDP_TX => Some(Next::new(Station::Leave, device)),
+            XDP_REDIRECT => Some(self.redirected(program, device)),
+            _ => Some(self.dropped(program, result)),
         }
     }
-}
 
-/// What the verdict of an XDP program on `device` leads to; `None` if the packet passes.
-fn after_xdp(
-    program: &Program,
-    verdict: Option<&'static str>,
-    device: u32,
-    packet: &mut Packet,
-    copies: &mut Copies,
-) -> Option<Next> {
-    let target = |number: u32, place, device| {
-        let program = targets::program(program.shared(), number);
-        Target(Box::new(TargetProgram { program, place, device }))
-    };
-    let out = |index: u32, number: u32| match number {
-        0 => Go(Station::Leave(index)),
-        number => target(number, Place::Devmap, index),
-    };
-    let effects = &mut packet.effects;
-    Some(match (verdict, effects.redirect) {
-        (Some("pass"), _) => return None,
-        (Some("tx"), _) => Go(Station::Leave(device)),
-        (Some("redirect"), Some(Redirect::Device { index, .. })) => out(index, effects.program),
-        (Some("redirect"), Some(Redirect::Devices)) => {
-            let devices = std::mem::take(&mut effects.devices);
-            let Some((first, others)) = devices.split_first() else {
-                return Some(End(Fate::NoTarget { program: Arc::clone(program.image().shared_name()) }));
-            };
-            for other in others {
-                copies.add(out(other.index, other.program), packet.clone());
+    /// Where an XDP program on `device` has redirected the packet.
+    fn redirected(&mut self, program: &Program, device: u32) -> Next {
+        let effects = &mut self.packet.effects;
+        let number = effects.program;
+        match effects.redirect {
+            Some(Redirect::Device { index, .. }) if number == 0 => Next::new(Station::Leave, index),
+            Some(Redirect::Cpu { .. }) if number == 0 => Next::new(Station::Ingress, device),
+            Some(Redirect::Device { index, .. }) => self.to(target(program, index, number, Place::Devmap)),
+            Some(Redirect::Cpu { .. }) => self.to(target(program, device, number, Place::Cpumap)),
+            Some(Redirect::Devices) => {
+                let devices = std::mem::take(&mut effects.devices);
+                let mut starts =
+                    devices.iter().map(|to| target(program, to.index, to.program, Place::Devmap));
+                let Some(first) = starts.next() else { return self.no_target(program) };
+                starts.for_each(|start| self.copies.add(start, self.packet.clone()));
+                self.to(first)
             }
-            out(first.index, first.program)
+            Some(Redirect::Socket { socket }) => self.end(Fate::Socket { socket }),
+            _ => self.no_target(program),
         }
-        (Some("redirect"), Some(Redirect::Cpu { .. })) => match effects.program {
-            0 => Go(Station::Ingress(device)),
-            number => target(number, Place::Cpumap, device),
-        },
-        (Some("redirect"), Some(Redirect::Socket { socket })) => End(Fate::Socket { socket }),
-        (Some("redirect"), _) => End(Fate::NoTarget { program: Arc::clone(program.image().shared_name()) }),
-        _ => dropped(program, verdict),
-    })
+    }
+
+    fn to(&mut self, start: Start) -> Next {
+        self.target = start.target;
+        start.next
+    }
+
+    /// What the result of a tc program leads to; `None` if the next one decides.
+    fn after_tc(&mut self, program: &Program, result: u32, pass: Next) -> Option<Next> {
+        let verdict = || program.program_type().verdict(result.into()).unwrap_or("unknown");
+        match result {
+            TC_OK | TC_RECLASSIFY => Some(pass),
+            TC_SHOT => Some(self.dropped(program, result)),
+            TC_STOLEN | TC_QUEUED | TC_TRAP => {
+                let program = Arc::clone(program.image().shared_name());
+                Some(self.end(Fate::Consumed { program, verdict: verdict() }))
+            }
+            TC_REDIRECT => Some(match self.packet.effects.redirect {
+                Some(redirect) => {
+                    let (next, next_hop) = way_of(redirect);
+                    self.next_hop = next_hop;
+                    next
+                }
+                None => self.no_target(program),
+            }),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn no_target(&mut self, program: &Program) -> Next {
+        self.end(Fate::NoTarget { program: Arc::clone(program.image().shared_name()) })
+    }
+
+    #[cold]
+    fn dropped(&mut self, program: &Program, result: u32) -> Next {
+        // Linux takes every other number for this verdict.
+        let verdict = program.program_type().verdict(result.into()).unwrap_or("aborted");
+        self.end(Fate::Dropped { program: Arc::clone(program.image().shared_name()), verdict })
+    }
 }
 
-fn dropped(program: &Program, verdict: Option<&'static str>) -> Next {
-    let program = Arc::clone(program.image().shared_name());
-    End(Fate::Dropped { program, verdict: verdict.unwrap_or("aborted") })
+/// The way to a device or CPU that `program` sends the packet to, through the program of that number, 0 for none.
+fn target(program: &Program, device: u32, number: u32, place: Place) -> Start {
+    if number == 0 {
+        return Start::at(Next::new(Station::Leave, device));
+    }
+    let program = targets::program(program.shared(), number);
+    Start { target: Some(TargetProgram { program, place }), ..Start::at(Next::new(Station::Target, device)) }
 }
 
-/// Where a redirection leads in tc.
-fn station_of(redirect: Redirect) -> Station {
+/// Where a redirection leads in tc, and the next hop.
+fn way_of(redirect: Redirect) -> (Next, Option<IpAddr>) {
     match redirect {
-        Redirect::Device { index, ingress: false } => Station::Egress(index),
-        Redirect::Device { index, ingress: true } => Station::Ingress(index),
-        Redirect::Peer { index } => Station::Peer(index),
-        Redirect::Neighbour { index, next_hop } => Station::Neighbour(index, next_hop),
+        Redirect::Device { index, ingress: false } => (Next::new(Station::Egress, index), None),
+        Redirect::Device { index, ingress: true } => (Next::new(Station::Ingress, index), None),
+        Redirect::Peer { index } => (Next::new(Station::Peer, index), None),
+        Redirect::Neighbour { index, next_hop } => (Next::new(Station::Neighbour, index), next_hop),
         // Only XDP programs have maps of targets.
-        Redirect::Devices | Redirect::Cpu { .. } | Redirect::Socket { .. } => Station::Leave(0),
+        Redirect::Devices | Redirect::Cpu { .. } | Redirect::Socket { .. } => {
+            (Next::new(Station::Leave, 0), None)
+        }
     }
 }

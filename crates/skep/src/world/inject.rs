@@ -52,8 +52,8 @@ pub struct Injector {
     max_steps: u32,
 }
 
-/// Where a packet is next, and which device it is about. Small enough for a register: a packet takes many steps, and its
-/// end only once.
+/// Where a packet is next, and which device it is about. Small enough for a register: a packet takes many steps, and
+/// its end only once.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     station: Station,

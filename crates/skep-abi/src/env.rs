@@ -74,6 +74,7 @@ impl RunEnv {
 }
 
 impl Default for RunEnv {
+    #[inline]
     fn default() -> Self {
         Self {
             tail_calls_left: MAX_TAIL_CALLS,

@@ -141,11 +141,13 @@ impl Verified {
     }
 
     /// Its type.
+    #[inline]
     pub fn program_type(&self) -> &'static ProgramType {
         self.program_type
     }
 
     /// Whether it runs where sleeping is allowed.
+    #[inline]
     pub fn is_sleepable(&self) -> bool {
         self.sleepable
     }

@@ -86,6 +86,12 @@ struct Attached {
     program: Program,
 }
 
+/// A read section of a hook. Its flavour is that of the programs.
+enum Section<'a> {
+    Normal { _section: skep_rcu::Section<'a> },
+    Sleepable { _section: skep_rcu::SleepableSection<'a> },
+}
+
 /// Protects changes of the list.
 #[derive(Default)]
 struct Changing {
@@ -159,29 +165,37 @@ impl Hook {
     /// Passes each program to `run`, until that returns true.
     #[inline]
     pub(crate) fn until(&self, mut run: impl FnMut(&Program) -> bool) -> Result<(), Error> {
-        self.run_each(|program| {
-            Ok(if run(program) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })
+        let _section = self.enter()?;
+        for attached in &self.inner.list().0 {
+            if run(&attached.program) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Runs each program by `run`, until that returns [`ControlFlow::Break`].
     fn run_each(&self, mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>) -> Result<(), Error> {
-        let domain = &self.inner.shared.domain;
-        let section = domain.enter()?;
-        let mut sleepable = None;
-        if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
-            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is
-            // loaded again in a sleepable section.
-            sleepable = Some(domain.enter_sleepable()?);
-            drop(section);
-        }
-        let _until_the_end = sleepable;
+        let _section = self.enter()?;
         for attached in &self.inner.list().0 {
             if run(&attached.program)?.is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Enters a section in which the list and its programs stay.
+    #[inline]
+    fn enter(&self) -> Result<Section<'_>, Error> {
+        let domain = &self.inner.shared.domain;
+        let section = domain.enter()?;
+        if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
+            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is
+            // loaded again in a sleepable section.
+            return Ok(Section::Sleepable { _section: domain.enter_sleepable()? });
+        }
+        Ok(Section::Normal { _section: section })
     }
 
     /// Replaces the list by a changed one, to which `program` is new. Returns its number.

@@ -83,6 +83,7 @@ impl Image {
     }
 
     /// Its name, for those that keep it.
+    #[inline]
     pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }

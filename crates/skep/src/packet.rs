@@ -112,6 +112,7 @@ impl Packet {
 
     /// Crosses a pair of devices: what belonged to the queues of the sending one is gone, and in another network
     /// namespace the mark as well. It comes in as a new socket buffer, with its tag beside it and in as many segments.
+    #[inline]
     pub(crate) fn cross(&mut self, other_namespace: bool) {
         let old = self.info;
         self.info = PacketInfo {
@@ -159,6 +160,7 @@ impl Packet {
         self.socket = socket.map(NativeSocket::new);
     }
 
+    #[inline]
     pub(crate) fn xdp(&mut self) -> XdpContext {
         let base = self.buffer.as_mut_ptr() as u64;
         XdpContext {
@@ -176,6 +178,7 @@ impl Packet {
     }
 
     /// Adopts the packet's ends as the program left them.
+    #[inline]
     pub(crate) fn take_xdp(&mut self, context: &XdpContext) {
         let base = self.buffer.as_ptr() as u64;
         self.meta = (context.data_meta - base) as usize;

@@ -97,11 +97,13 @@ impl Program {
         Self { image, shared: Arc::clone(shared), _collect: collect }
     }
 
+    #[inline]
     pub(crate) fn image(&self) -> &Arc<Connected> {
         &self.image
     }
 
     /// The runtime that it was loaded into.
+    #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -280,6 +282,7 @@ impl Program {
     }
 
     /// Its type.
+    #[inline]
     pub fn program_type(&self) -> &'static ProgramType {
         self.image.verified.program_type()
     }

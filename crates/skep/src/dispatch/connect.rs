@@ -31,6 +31,7 @@ impl Connected {
 impl Deref for Connected {
     type Target = Image;
 
+    #[inline]
     fn deref(&self) -> &Image {
         &self.image
     }

@@ -9,6 +9,7 @@ const LONGEST: u64 = 1 << 20;
 impl Packet {
     /// Begins a run: the addresses of the packet for its context, and of its effects for its environment. They are
     /// valid until the packet is used otherwise.
+    #[inline]
     pub(crate) fn begin(&mut self) -> (u64, u64) {
         self.effects.begin();
         let packet = (&raw mut *self).expose_provenance() as u64;

@@ -60,8 +60,14 @@ pub(super) struct Points {
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) machine: Arc<Machine>,
-    devices: BTreeMap<u32, At>,
+    /// In the order of their indices.
+    devices: Vec<At>,
+    /// The places in `devices` of those with an index below [`DIRECT`], plus one; 0 for none.
+    direct: Vec<u32>,
 }
+
+/// Devices with smaller indices are found by one load.
+const DIRECT: u32 = 1024;
 
 /// A device with its programs.
 #[derive(Debug)]
@@ -75,7 +81,16 @@ pub(super) struct At {
 impl Layout {
     #[inline]
     pub(super) fn at(&self, index: u32) -> Option<&At> {
-        self.devices.get(&index)
+        match self.direct.get(index as usize) {
+            Some(place) => self.devices.get((*place as usize).wrapping_sub(1)),
+            None => self.search(index),
+        }
+    }
+
+    #[cold]
+    fn search(&self, index: u32) -> Option<&At> {
+        let place = self.devices.binary_search_by_key(&index, |at| at.device.index).ok()?;
+        self.devices.get(place)
     }
 }
 
@@ -142,16 +157,20 @@ impl World {
         let hook = |index, place| hooks.get(&(index, place)).cloned();
         let devices = machine.devices().map(|device| {
             let index = device.index;
-            let at = At {
+            At {
                 device: device.clone(),
                 xdp: hook(index, Place::Xdp),
                 ingress: hook(index, Place::Ingress),
                 egress: hook(index, Place::Egress),
-            };
-            (index, at)
+            }
         });
-        let devices = devices.collect();
-        (Arc::new(Layout { machine, devices }), version)
+        let devices: Vec<At> = devices.collect();
+        let mut direct = Vec::new();
+        for (place, at) in (1..).zip(&devices).take_while(|(_, at)| at.device.index < DIRECT) {
+            direct.resize(at.device.index as usize, 0);
+            direct.push(place);
+        }
+        (Arc::new(Layout { machine, devices, direct }), version)
     }
 
     /// The number of the present state.

@@ -11,7 +11,7 @@
 //! packet itself has ended.
 
 use super::attach::{At, DeviceId, Layout};
-use super::trace::{Ended, Fate, Hop, Place, Trace};
+use super::trace::{Ended, Fate, Hops, Place, Trace};
 use super::{World, stack};
 use crate::error::Error;
 use crate::hook::Hook;
@@ -167,14 +167,17 @@ impl Injector {
         if self.world.version() != self.version {
             (self.layout, self.version) = self.world.layout();
         }
-        trace.clear();
+        trace.fate = Fate::Waiting;
+        trace.copies.clear();
+        let mut hops = Hops::over(&mut trace.hops);
         let mut copies = Copies::default();
         let start = Start::at(Next::new(Station::Xdp, device));
-        trace.fate = self.walk(start, packet, 0, &mut trace.hops, &mut copies)?;
+        self.walk(start, packet, 0, &mut hops, &mut copies, &mut trace.fate)?;
         let mut number = 0;
         while let Some((start, mut copy)) = copies.waiting.pop_front() {
             number += 1;
-            let fate = self.walk(start, &mut copy, number, &mut trace.hops, &mut copies)?;
+            let mut fate = Fate::Waiting;
+            self.walk(start, &mut copy, number, &mut hops, &mut copies, &mut fate)?;
             trace.copies.push(Ended { fate, packet: copy });
         }
         Ok(())
@@ -185,28 +188,21 @@ impl Injector {
         start: Start,
         packet: &mut Packet,
         copy: u32,
-        hops: &mut Vec<Hop>,
+        hops: &mut Hops<'_>,
         copies: &mut Copies,
-    ) -> Result<Fate, Error> {
+        fate: &mut Fate,
+    ) -> Result<(), Error> {
         let Start { mut next, next_hop, target } = start;
-        let mut walk = Walk {
-            layout: &self.layout,
-            packet,
-            copy,
-            hops,
-            copies,
-            next_hop,
-            target,
-            fate: Fate::Waiting,
-            error: None,
-        };
+        let mut walk =
+            Walk { layout: &self.layout, packet, copy, hops, copies, next_hop, target, fate, error: None };
         for _ in 0..self.max_steps {
             next = walk.step(next);
             if matches!(next.station, Station::Done) {
-                return walk.error.map_or(Ok(walk.fate), Err);
+                return walk.error.take().map_or(Ok(()), |error| Err(*error));
             }
         }
-        Ok(Fate::Loop { steps: self.max_steps })
+        *walk.fate = Fate::Loop { steps: self.max_steps };
+        Ok(())
     }
 }
 
@@ -227,19 +223,19 @@ impl Copies {
 }
 
 /// The way of one packet.
-struct Walk<'a> {
+struct Walk<'a, 'h> {
     layout: &'a Layout,
     packet: &'a mut Packet,
     copy: u32,
-    hops: &'a mut Vec<Hop>,
+    hops: &'a mut Hops<'h>,
     copies: &'a mut Copies,
     next_hop: Option<IpAddr>,
     target: Option<TargetProgram>,
-    fate: Fate,
-    error: Option<Error>,
+    fate: &'a mut Fate,
+    error: Option<Box<Error>>,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn step(&mut self, next: Next) -> Next {
         let index = next.device;
         let layout = self.layout;
@@ -275,7 +271,7 @@ impl Walk<'_> {
 
     #[cold]
     fn end(&mut self, fate: Fate) -> Next {
-        self.fate = fate;
+        *self.fate = fate;
         Next::new(Station::Done, 0)
     }
 
@@ -358,13 +354,12 @@ impl Walk<'_> {
 
     #[cold]
     fn fail(&mut self, error: Error) -> Next {
-        self.error = Some(error);
+        self.error = Some(Box::new(error));
         Next::new(Station::Done, 0)
     }
 
     /// Notes a program, and takes the copies that it sent.
     fn hop(&mut self, program: &Program, device: u32, place: Place, result: u32) {
-        let verdict = program.program_type().verdict(result.into());
         let effects = &mut self.packet.effects;
         if !effects.clones.is_empty() {
             for copied in effects.clones.drain(..) {
@@ -372,10 +367,15 @@ impl Walk<'_> {
                 self.copies.add(Start { next, next_hop, target: None }, copied.packet);
             }
         }
-        let redirect = effects.redirect.filter(|_| verdict == Some("redirect"));
-        let program = Arc::clone(program.image().shared_name());
-        let result = result.into();
-        self.hops.push(Hop { copy: self.copy, device, place, program, result, verdict, redirect });
+        let redirects =
+            if matches!(place, Place::Ingress | Place::Egress) { TC_REDIRECT } else { XDP_REDIRECT };
+        let hop = self.hops.add(program.image().shared_name(), program.program_type());
+        (hop.copy, hop.device, hop.place, hop.result) = (self.copy, device, place, result);
+        // Copied whole and then forgotten: to copy what is in use only takes longer.
+        hop.redirect = effects.redirect;
+        if result != redirects {
+            hop.redirect = None;
+        }
     }
 
     fn leave(&mut self, device: &Device) -> Next {

@@ -1,6 +1,7 @@
 //! What happened to a packet: the programs that it met, and where it ended.
 
 use crate::packet::{Packet, Redirect};
+use skep_abi::ProgramType;
 use skep_world::Machine;
 use std::fmt;
 use std::net::IpAddr;
@@ -44,12 +45,54 @@ pub struct Hop {
     pub place: Place,
     /// The program's name.
     pub program: Arc<str>,
+    /// Its type.
+    pub program_type: &'static ProgramType,
     /// Its result.
-    pub result: u64,
-    /// The name of the result, if the program's type gives it one.
-    pub verdict: Option<&'static str>,
+    pub result: u32,
     /// Where it redirected the packet.
     pub redirect: Option<Redirect>,
+}
+
+impl Hop {
+    /// The name of the result, if the program's type gives it one.
+    pub fn verdict(&self) -> Option<&'static str> {
+        self.program_type.verdict(self.result.into())
+    }
+}
+
+/// The hops of a trace while a packet is on its way. Those of the packet before are overwritten: a name that stays is
+/// not counted again.
+pub(super) struct Hops<'a> {
+    hops: &'a mut Vec<Hop>,
+    used: usize,
+}
+
+impl<'a> Hops<'a> {
+    pub(super) const fn over(hops: &'a mut Vec<Hop>) -> Self {
+        Self { hops, used: 0 }
+    }
+
+    /// Adds a hop of the program with that name and type. The caller fills in the rest.
+    #[inline]
+    pub(super) fn add(&mut self, name: &Arc<str>, program_type: &'static ProgramType) -> &mut Hop {
+        let place = self.used;
+        self.used += 1;
+        if self.hops.get(place).is_none_or(|old| !Arc::ptr_eq(&old.program, name)) {
+            self.hops.truncate(place);
+            let program = Arc::clone(name);
+            let (copy, device, result, redirect) = (0, 0, 0, None);
+            self.hops.push(Hop { copy, device, place: Place::Xdp, program, program_type, result, redirect });
+        }
+        let hop = &mut self.hops[place];
+        hop.program_type = program_type;
+        hop
+    }
+}
+
+impl Drop for Hops<'_> {
+    fn drop(&mut self) {
+        self.hops.truncate(self.used);
+    }
 }
 
 /// A copy that ended somewhere.
@@ -270,9 +313,9 @@ impl fmt::Display for Shown<'_> {
                 write!(f, "copy {}: ", hop.copy)?;
             }
             write!(f, "{} {}: {} ", names.name(hop.device), hop.place, hop.program)?;
-            match hop.verdict {
+            match hop.verdict() {
                 Some(verdict) => f.write_str(verdict)?,
-                None => write!(f, "{}", hop.result as u32)?,
+                None => write!(f, "{}", hop.result)?,
             }
             if let Some(redirect) = hop.redirect {
                 write!(f, " {}", names.redirect(redirect))?;

@@ -122,6 +122,9 @@ impl Caller {
 }
 
 /// A run in progress. It is accessed only through its address, since a helper may re-enter it ([`call_back`]).
+///
+/// The code is first, so that it is found whatever the watch ([`running`]).
+#[repr(C)]
 struct Machine<'a, W: Watch> {
     code: &'a Code,
     env: *mut RunEnv,
@@ -148,6 +151,33 @@ pub(crate) unsafe fn run<W: Watch>(
     env: *mut RunEnv,
     watch: &mut W,
 ) -> Result<u64, W::Stop> {
+    // SAFETY: this function's contract; programs begin at slot 0.
+    unsafe { run_function(code, 0, [r1, r2, 0, 0, 0], env, watch) }
+}
+
+/// The code that is being run.
+///
+/// # Safety
+///
+/// A helper that the interpreter called is in progress, and `env` is the environment of its run.
+pub(crate) unsafe fn running<'a>(env: *mut RunEnv) -> &'a Code {
+    // SAFETY: `run_function` stored the machine's address there, and a machine begins with this reference; no
+    // reference to the machine exists while a helper runs.
+    unsafe { *ptr::with_exposed_provenance::<&'a Code>((*env).engine as usize) }
+}
+
+/// As [`run`], from a function of the program.
+///
+/// # Safety
+///
+/// As for [`run`], but for the arguments: they are those for which the verifier walked the function.
+pub(crate) unsafe fn run_function<W: Watch>(
+    code: &Code,
+    slot: usize,
+    args: [u64; 5],
+    env: *mut RunEnv,
+    watch: &mut W,
+) -> Result<u64, W::Stop> {
     let mut frames = MaybeUninit::<[Frame; MAX_FRAMES]>::uninit();
     let frames = frames.as_mut_ptr().cast::<Frame>();
     let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None };
@@ -160,13 +190,12 @@ pub(crate) unsafe fn run<W: Watch>(
         (*env).engine = machine.expose_provenance() as u64;
     }
     let mut regs: Registers = [0; 11];
-    regs[1] = r1;
-    regs[2] = r2;
+    regs[1..6].copy_from_slice(&args);
     // SAFETY: this function's contract; the machine is alive and no reference to it exists.
     let result = unsafe {
         regs[10] = open_frame(frames, 0);
-        (*machine).watch.enter(0, regs[10]);
-        execute(machine, 0, 0, regs)
+        (*machine).watch.enter(slot, regs[10]);
+        execute(machine, 0, slot, regs)
     };
     // SAFETY: as above.
     unsafe { ((*env).callback, (*env).engine) = before };

@@ -39,7 +39,7 @@ pub use violation::{MemoryAccess, Reason, Violation};
 use skep_abi::{Linkage, RunEnv};
 use skep_text::Loads;
 use skep_verifier::Verified;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -102,6 +102,7 @@ pub enum Error {
 
 /// A program ready to be interpreted, any number of times and by any number of threads at the same time.
 #[derive(Clone, Debug)]
+#[repr(transparent)]
 pub struct Interpreter {
     code: Code,
 }
@@ -161,6 +162,35 @@ impl Interpreter {
         // SAFETY: this function's contract, and `Verified`, which guarantees that the program obeys it.
         let Ok(result) = unsafe { exec::run(&self.code, r1, r2, env, &mut exec::Unwatched) };
         result
+    }
+
+    /// The program that is being interpreted: after a tail call not the one that the host runs. `None` in a run of
+    /// another engine.
+    ///
+    /// # Safety
+    ///
+    /// A helper is in progress, and `env` is the environment of its run. The result is not used after it.
+    pub unsafe fn of_run<'a>(env: *mut RunEnv) -> Option<&'a Self> {
+        // SAFETY: the caller's promise; only the interpreter sets a callback. An interpreter is nothing but its code.
+        unsafe {
+            (*env).callback?;
+            Some(&*ptr::from_ref(exec::running(env)).cast::<Self>())
+        }
+    }
+
+    /// Runs a function of the program that its verifier walked for later calls, the callback of a timer, by the number
+    /// that the helper received for it. Returns the result; `None` if no function has that number.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Interpreter::run`], but for the arguments: they are those of the kind of callback.
+    pub unsafe fn run_function(&self, function: u64, args: [u64; 5], env: &mut RunEnv) -> Option<u64> {
+        let slot =
+            i64::try_from(function).ok().filter(|slot| code::starts_function(&self.code.parts, *slot))?;
+        // SAFETY: this function's contract.
+        let Ok(result) =
+            unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched) };
+        Some(result)
     }
 
     /// Runs the program and checks every step. If its verification recorded its states ([`Verified::recorded`]),

@@ -161,6 +161,13 @@ impl Array {
         }
     }
 
+    /// The index of the element whose value is at that address.
+    pub(crate) fn index_at(&self, value: *const u8) -> Option<u32> {
+        let distance = value.addr().checked_sub(self.memory.base().as_ptr().addr())?;
+        let index = u32::try_from(distance.checked_div(self.stride)?).ok()?;
+        (distance.is_multiple_of(self.stride) && index < self.len).then_some(index)
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

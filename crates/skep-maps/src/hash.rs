@@ -684,6 +684,19 @@ impl Hash {
         self.len.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Copies the key of the element with that value.
+    ///
+    /// # Safety
+    ///
+    /// `value` is the address of the shared value of an element of this table; `out` is writable for the key size.
+    pub(crate) unsafe fn key_at(&self, value: *mut u8, out: *mut u8) {
+        // SAFETY: an element begins `values_at` bytes before its values.
+        unsafe {
+            let element = value.sub(self.layout.values_at);
+            self.copy_key(Element(std::ptr::NonNull::new_unchecked(element)), out);
+        }
+    }
+
     /// # Safety
     ///
     /// `out` is writable for the key size.

@@ -91,6 +91,31 @@ unsafe fn word<'a>(at: *mut u8) -> &'a AtomicU32 {
     unsafe { &*at.cast::<AtomicU32>() }
 }
 
+/// A time in which this thread counts as holding a lock ([`is_held`]): for other locks that programs take.
+///
+/// A program that may take such a lock, or one in a value, must not interrupt it on this thread.
+#[derive(Debug)]
+pub struct Counted(std::marker::PhantomData<*mut u8>);
+
+impl Counted {
+    /// Begins it; it ends when the result is dropped, on this thread. Take the lock after this, and release it before.
+    #[must_use]
+    #[inline]
+    pub fn begin() -> Self {
+        HELD.set(HELD.get() + 1);
+        // As in `acquire`.
+        compiler_fence(Ordering::SeqCst);
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        HELD.set(HELD.get().wrapping_sub(1));
+    }
+}
+
 /// A lock that is held until this is dropped.
 pub(crate) struct Guard(*mut u8);
 

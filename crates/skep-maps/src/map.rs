@@ -3,6 +3,7 @@
 mod batch;
 mod calls;
 mod for_each;
+mod holder;
 mod locked;
 mod members;
 mod perf;

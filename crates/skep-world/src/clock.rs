@@ -58,6 +58,12 @@ impl Clock {
         })
     }
 
+    /// Nanoseconds since 1970 in Coordinated Universal Time; a virtual clock shows the same as [`Clock::now`].
+    #[inline]
+    pub fn wall(&self) -> u64 {
+        self.read(ClockId::Realtime)
+    }
+
     /// Moves a virtual clock forward and returns its new time in nanoseconds; it stops at the last one that 64 bits
     /// hold. A real clock does not move: `None`.
     pub fn step(&self, by: Duration) -> Option<u64> {

@@ -53,6 +53,7 @@ pub(crate) use connect::Connected;
 pub(crate) use shape::Shape;
 
 use crate::error::Error;
+use crate::holders::Holders;
 use crate::image::Image;
 use crate::steps::steps;
 use shape::Agreed;
@@ -77,6 +78,8 @@ pub(crate) struct Dispatch {
     fixed_code: bool,
     state: Mutex<State>,
     retired: retired::Retired,
+    /// Maps with timers that programs may reach.
+    pub(crate) holders: Holders,
     /// Whether a collection is pending. Acquire and Release both ways: a thread that finds it set relies on a later
     /// collection, which sees what the thread dropped before.
     collecting: AtomicBool,
@@ -222,6 +225,7 @@ impl Dispatch {
             fixed_code,
             state: Mutex::default(),
             retired: retired::Retired::default(),
+            holders: Holders::default(),
             collecting: AtomicBool::new(false),
         })
     }

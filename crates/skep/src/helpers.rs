@@ -51,6 +51,7 @@ mod skb;
 mod syncookie;
 mod system;
 mod text;
+mod timer;
 mod tunnel;
 mod user_ring;
 mod vlan;
@@ -127,6 +128,10 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (163, helper!(route::check_mtu, 5)),
     (164, helper!(callback::for_each_map_elem, 4)),
     (165, helper!(text::snprintf, 5)),
+    (169, helper!(timer::init, 3)),
+    (170, helper!(timer::set_callback, 2)),
+    (171, helper!(timer::start, 3)),
+    (172, helper!(timer::cancel, 1)),
     (177, helper!(print::trace_vprintk, 4)),
     (181, helper!(callback::bpf_loop, 4)),
     (182, helper!(text::strncmp, 3)),

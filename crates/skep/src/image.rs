@@ -6,11 +6,13 @@
 use crate::error::Error;
 use skep_abi::{Linkage, RunEnv};
 use skep_interp::{FindProgram, Interpreter};
+use skep_isa::{CallTarget, Insn};
 use skep_jit::{Compiled, TailEntry};
 use skep_maps::Map;
 use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,6 +50,11 @@ pub(crate) struct Image {
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
 }
+
+/// The numbers of the helpers that work on timers.
+pub(crate) const TIMERS: RangeInclusive<u32> = 169..=172;
+/// That of `bpf_timer_set_callback`.
+const SET_CALLBACK: u32 = 170;
 
 /// The input of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +117,12 @@ impl Image {
     /// The map with this index, if the program names it.
     pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
         self.maps.get(&index)
+    }
+
+    /// Whether it may set callbacks of timers.
+    pub(crate) fn defers(&self) -> bool {
+        let sets = Insn::Call { target: CallTarget::Helper(SET_CALLBACK) };
+        self.verified.insns().contains(&sets)
     }
 
     /// Whether it names arrays of programs or of maps.

@@ -61,10 +61,12 @@ mod context;
 mod contract;
 mod dispatch;
 mod error;
+mod expiry;
 pub mod function;
 #[cfg(test)]
 mod growth_tests;
 mod helpers;
+mod holders;
 mod hook;
 mod image;
 mod linker;
@@ -86,6 +88,7 @@ mod socket;
 mod steps;
 mod surroundings;
 mod targets;
+mod timers;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};

@@ -7,9 +7,10 @@ use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, takes_part};
+use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
+use crate::timers::SweepOnDrop;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
@@ -28,6 +29,8 @@ pub struct Program {
     shared: Arc<Shared>,
     // After the references, so dropped after it: then it collects cycles. Only for programs that name arrays.
     _collect: Option<CollectOnDrop>,
+    // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
+    _sweep: Option<SweepOnDrop>,
 }
 
 /// How a program is executed.
@@ -88,13 +91,21 @@ impl Program {
             input,
             times,
         };
-        Ok(Self::of(Connected::new(image, &shared.dispatch)?, shared))
+        for map in image.maps() {
+            shared.dispatch.holders.add(map);
+        }
+        let connected = Connected::new(image, &shared.dispatch)?;
+        if connected.defers() {
+            shared.may_defer(&connected);
+        }
+        Ok(Self::of(connected, shared))
     }
 
     /// A handle of a program that something else keeps alive.
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
-        Self { image, shared: Arc::clone(shared), _collect: collect }
+        let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
+        Self { image, shared: Arc::clone(shared), _collect: collect, _sweep: sweep }
     }
 
     #[inline]
@@ -384,7 +395,8 @@ impl fmt::Debug for Program {
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {
-    matches!(insn, Insn::Call { target: CallTarget::Helper(helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) })
+    let Insn::Call { target: CallTarget::Helper(helper) } = insn else { return false };
+    matches!(*helper, helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) || TIMERS.contains(helper)
 }
 
 /// The maps that a program names and that were created, by index.

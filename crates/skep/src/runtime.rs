@@ -317,6 +317,7 @@ impl RuntimeBuilder {
                 loads: OnceLock::new(),
                 log: self.log,
                 surroundings: self.surroundings,
+                timers: Arc::default(),
                 target_programs: Mutex::default(),
             }),
         })

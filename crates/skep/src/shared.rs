@@ -4,6 +4,7 @@ use crate::dispatch::{Connected, Dispatch};
 use crate::error::Error;
 use crate::image::Image;
 use crate::surroundings::Surroundings;
+use crate::timers::Timers;
 use skep_abi::{HelperFn, HelperProto, RunEnv};
 use skep_interp::Interpreter;
 use skep_maps::{Map, Policy};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) timers: Arc<Timers>,
     /// Programs of redirection targets, by number. A leaf.
     pub(crate) target_programs: Mutex<TargetPrograms>,
 }

@@ -6,11 +6,13 @@
 use skep_world::{Clock, Machine, Random};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 /// Machine, clock and random numbers of a world. Without a world, programs see an empty machine, the system's clock and
 /// its random numbers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Surroundings {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
@@ -18,17 +20,29 @@ pub(crate) struct Surroundings {
     secret: OnceLock<u128>,
     /// Held by the thread that makes the next machine.
     changing: Mutex<()>,
+    /// Runtimes whose programs may have timers, in the order of their first such load. A leaf.
+    timed: Mutex<Vec<Weak<dyn Timed>>>,
+    /// Whether a step is in progress. Acquire and Release both ways: a step sees what the one before did.
+    stepping: AtomicBool,
 }
+
+/// A runtime with timers.
+pub(crate) trait Timed: Send + Sync {
+    /// When the next callback is due, of those that were among the first `starts` starts.
+    fn next(&self, starts: u64) -> Option<u64>;
+    /// The number of starts so far.
+    fn starts(&self) -> u64;
+    /// Calls the first of them that is due at `now`, or ends it if its element is gone. Whether it was called; `None` if
+    /// nothing can be called now.
+    fn expire(&self, now: u64, starts: u64) -> Option<bool>;
+}
+
+/// The most callbacks of one step.
+const MOST_CALLS: u64 = 1 << 20;
 
 impl Surroundings {
     pub(crate) fn new(machine: Machine, clock: Clock, random: Random) -> Self {
-        Self {
-            clock,
-            random,
-            machine: RwLock::new(Arc::new(machine)),
-            changing: Mutex::default(),
-            secret: OnceLock::new(),
-        }
+        Self { clock, random, machine: RwLock::new(Arc::new(machine)), ..Self::default() }
     }
 
     /// A number for keyed hashes that programs cannot guess, unless random numbers are seeded. Always the same.
@@ -64,5 +78,77 @@ impl Surroundings {
         };
         drop(old);
         Ok(made)
+    }
+
+    /// A runtime has programs that may set timers.
+    pub(crate) fn add_timers(&self, timed: Weak<dyn Timed>) {
+        let mut all = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.strong_count() > 0);
+        if !all.iter().any(|other| std::ptr::addr_eq(other.as_ptr(), timed.as_ptr())) {
+            all.push(timed);
+        }
+    }
+
+    /// See [`crate::World::step`].
+    pub(crate) fn step(&self, by: Duration) -> Option<u64> {
+        if !self.clock.is_virtual() || self.stepping.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let nanoseconds = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let end = self.clock.now().saturating_add(nanoseconds);
+        let calls = self.expire_until(end);
+        self.advance(end);
+        self.stepping.store(false, Ordering::Release);
+        Some(calls)
+    }
+
+    /// Calls what is due up to `end`, each at its time, without a lock. Returns the number of callbacks.
+    fn expire_until(&self, end: u64) -> u64 {
+        let mut calls = 0;
+        // The time of the round, and what was started before it in each runtime.
+        let mut round: Option<(u64, Vec<u64>)> = None;
+        loop {
+            let all: Vec<Arc<dyn Timed>> = {
+                let timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+                timed.iter().filter_map(Weak::upgrade).collect()
+            };
+            let starts = |at: usize| match &round {
+                Some((_, starts)) => starts.get(at).copied().unwrap_or(0),
+                None => u64::MAX,
+            };
+            let next = all.iter().enumerate().filter_map(|(at, timed)| {
+                // What is not due in this round is due in a later one, also if it was started in this one.
+                let due =
+                    timed.next(starts(at)).filter(|due| round.as_ref().is_none_or(|(now, _)| due <= now));
+                let due = due.or_else(|| timed.next(u64::MAX).filter(|due| *due > self.clock.now()));
+                due.map(|due| (due.max(self.clock.now()), at))
+            });
+            let Some((due, at)) = next.min().filter(|(due, _)| *due <= end) else { return calls };
+            if calls == MOST_CALLS {
+                return calls;
+            }
+            if round.as_ref().is_none_or(|(now, _)| *now < due) {
+                self.advance(due);
+                round = Some((due, all.iter().map(|timed| timed.starts()).collect()));
+            }
+            let Some((_, starts)) = &round else { return calls };
+            match all[at].expire(due, starts.get(at).copied().unwrap_or(0)) {
+                Some(true) => calls += 1,
+                Some(false) => {}
+                None => return calls,
+            }
+        }
+    }
+
+    /// Moves a virtual clock to a time that is not before its own.
+    fn advance(&self, to: u64) {
+        let by = to.saturating_sub(self.clock.now());
+        let _ = self.clock.step(Duration::from_nanos(by));
+    }
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("clock", &self.clock).finish_non_exhaustive()
     }
 }

@@ -19,6 +19,7 @@ pub use inject::Injector;
 pub use skep_world::*;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 pub use trace::{Ended, Fate, Hop, Place, Trace};
 
 /// A machine that programs run in. Cheap to clone; clones are the same world.
@@ -74,6 +75,19 @@ impl World {
         let made = self.surroundings.change(change)?;
         self.changed();
         Ok(made)
+    }
+
+    /// Moves the virtual clock, and calls what timers of programs are due on the way: each callback at its time, in the
+    /// order of the expiries, then of the starts, on this thread, which is a virtual CPU of their runtimes. Returns the
+    /// number of callbacks.
+    ///
+    /// `None`, and nothing moves, if the clock is the system's (the runtime's background thread calls then), and while
+    /// another step is in progress, as in a function that a callback calls. Timers that a callback starts for its own
+    /// time or earlier are called by the next step, and what is beyond a million callbacks too. If no virtual CPU is
+    /// free, the clock moves and the callbacks wait for the next step. [`Clock::step`] alone calls nothing; the next
+    /// step calls what is due.
+    pub fn step(&self, by: Duration) -> Option<u64> {
+        self.surroundings.step(by)
     }
 
     /// The clock that programs see.

@@ -24,6 +24,9 @@ impl Dispatch {
         inner: Option<&Arc<Map>>,
     ) -> Result<Option<Arc<Map>>, Error> {
         const TURNS: u32 = 64;
+        if let Some(inner) = inner {
+            self.holders.add(inner); // before a program can find it
+        }
         for _ in 0..TURNS {
             match self.try_set_map(outer, key, inner) {
                 Err(Error::Map(MapError::NoMemory { .. })) => thread::sleep(Duration::from_micros(50)),

@@ -21,5 +21,6 @@ mod ring;
 mod routes;
 mod samples;
 mod sleepable;
+mod timers;
 mod user_rings;
 mod verdicts;

@@ -14,6 +14,7 @@
 //! ```
 
 use skep_abi::{SpecialField, SpecialKind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::caller::Caller;
 use crate::lock::Guard;
@@ -51,6 +52,8 @@ struct Special {
     data: Vec<(usize, usize)>,
     /// The lock's offset.
     lock: Option<usize>,
+    /// The offsets of timers and work queues.
+    deferred: Vec<usize>,
     /// What owns objects.
     owning: Option<Owning>,
 }
@@ -77,6 +80,8 @@ impl Values {
             special.fields.push((offset, size));
             special.data.extend((offset > end).then_some((end, offset - end)));
             special.lock = special.lock.or((field.kind == SpecialKind::SpinLock).then_some(offset));
+            let deferred = matches!(field.kind, SpecialKind::Timer | SpecialKind::Workqueue);
+            special.deferred.extend((deferred && offset.is_multiple_of(8) && size >= 8).then_some(offset));
             end = offset + size;
         }
         debug_assert!(end <= self.size);
@@ -263,13 +268,20 @@ impl Values {
         }
     }
 
-    /// Frees what an element's values own: all of them, or those that `source` has overwritten.
+    /// Ends the timers and work queues of an element's values, and frees what they own: all of them, or those that
+    /// `source` has overwritten.
     ///
     /// # Safety
     ///
     /// `at` is where an element's values begin, and stays mapped; `caller` is the calling thread.
     pub(crate) unsafe fn clear(&self, at: *mut u8, source: Option<Source>, held: Held, caller: Caller) {
-        let Some(owning) = self.special.as_ref().and_then(|special| special.owning.as_ref()) else { return };
+        let Some(special) = &self.special else { return };
+        for &offset in &special.deferred {
+            // SAFETY: the field is in the value that all CPUs share (maps with a value for each have no such fields), is
+            // longer than a word and aligned to one; its first word is accessed only atomically (`Map::number_at`).
+            unsafe { &*at.add(offset).cast::<AtomicU64>() }.store(0, Ordering::SeqCst);
+        }
+        let Some(owning) = &special.owning else { return };
         for cpu in 0..self.copies {
             let written = match source {
                 Some(Source::Cpu(_, own)) => !self.is_per_cpu() || own == cpu,

@@ -13,7 +13,7 @@
 //! Nothing is told when an element is deleted or replaced. Instead an entry knows the key and the address of its value,
 //! and before each call, inside the section in which the callback then runs, the key is looked up: the element is still
 //! there if the look-up finds the same address, and the timer if the number there is the same. A new element begins with
-//! 0, and numbers are never used again. So a deleted element is never called with, and an element that is deleted while
+//! 0, an update writes 0, and numbers are never used again. So a deleted element is never called with, and an element that is deleted while
 //! its callback runs stays valid until the section ends, like any other that a program has found.
 //!
 //! Entries of elements that are gone are found when they expire, and when a map has more entries than it could have
@@ -34,7 +34,7 @@ mod due;
 mod entry;
 
 pub(crate) use due::Due;
-use entry::{Callback, Entry, Held};
+use entry::{Callback, ElementPlace, Entry, Held};
 pub(crate) use entry::{Entrance, Flavour, Function};
 
 use crate::dispatch::Connected;
@@ -318,7 +318,7 @@ impl Timers {
         }
     }
 
-    /// Ends the entries of a map's deleted elements if the map has more than it can have elements.
+    /// Ends the entries of a map's deleted and updated elements if the map has more than it can have elements.
     ///
     /// # Safety
     ///
@@ -334,7 +334,8 @@ impl Timers {
             of_map.map(|(number, entry)| (*number, entry.place())).collect()
         };
         // SAFETY: the caller's promise.
-        let gone: Vec<_> = places.iter().filter(|(_, place)| !unsafe { place.is_at(map, cpu) }).collect();
+        let has = |number: u64, place: &ElementPlace| unsafe { place.has(number, map, cpu) };
+        let gone: Vec<_> = places.iter().filter(|(number, place)| !has(*number, place)).collect();
         let mut state = self.lock();
         for (number, _) in gone {
             state.remove(*number);

@@ -227,11 +227,9 @@ impl Timers {
             field.number().store(number, Ordering::SeqCst);
         }
         // The element may have been deleted meanwhile, before or after its field was written.
+        let entry = self.lock().entries.get(&number).map(Entry::place);
         // SAFETY: as above.
-        let still = {
-            let entry = self.lock().entries.get(&number).map(Entry::place);
-            entry.is_none_or(|entry| unsafe { entry.is_at(map, cpu) })
-        };
+        let still = entry.is_none_or(|entry| unsafe { entry.is_at(map, cpu) });
         if still {
             return 0;
         }

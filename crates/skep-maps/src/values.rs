@@ -277,8 +277,9 @@ impl Values {
     pub(crate) unsafe fn clear(&self, at: *mut u8, source: Option<Source>, held: Held, caller: Caller) {
         let Some(special) = &self.special else { return };
         for &offset in &special.deferred {
-            // SAFETY: the field is in the value that all CPUs share (maps with a value for each have no such fields), is
-            // longer than a word and aligned to one; its first word is accessed only atomically (`Map::number_at`).
+            // SAFETY: the field is in the value that all CPUs share (maps with a value for each have no such fields),
+            // is longer than a word and aligned to one; its first word is accessed only atomically
+            // (`Map::number_at`).
             unsafe { &*at.add(offset).cast::<AtomicU64>() }.store(0, Ordering::SeqCst);
         }
         let Some(owning) = &special.owning else { return };

@@ -32,8 +32,8 @@ pub(crate) trait Timed: Send + Sync {
     fn next(&self, starts: u64) -> Option<u64>;
     /// The number of starts so far.
     fn starts(&self) -> u64;
-    /// Calls the first of them that is due at `now`, or ends it if its element is gone. Whether it was called; `None` if
-    /// nothing can be called now.
+    /// Calls the first of them that is due at `now`, or ends it if its element is gone. Whether it was called; `None`
+    /// if nothing can be called now.
     fn expire(&self, now: u64, starts: u64) -> Option<bool>;
 }
 

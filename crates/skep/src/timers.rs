@@ -12,9 +12,10 @@
 //!
 //! Nothing is told when an element is deleted or replaced. Instead an entry knows the key and the address of its value,
 //! and before each call, inside the section in which the callback then runs, the key is looked up: the element is still
-//! there if the look-up finds the same address, and the timer if the number there is the same. A new element begins with
-//! 0, an update writes 0, and numbers are never used again. So a deleted element is never called with, and an element that is deleted while
-//! its callback runs stays valid until the section ends, like any other that a program has found.
+//! there if the look-up finds the same address, and the timer if the number there is the same. A new element begins
+//! with 0, an update writes 0, and numbers are never used again. So a deleted element is never called with, and an
+//! element that is deleted while its callback runs stays valid until the section ends, like any other that a program
+//! has found.
 //!
 //! Entries of elements that are gone are found when they expire, and when a map has more entries than it could have
 //! elements: so their number is bounded by twice the map's capacity.
@@ -153,8 +154,8 @@ pub(crate) struct Field(*mut u8);
 impl Field {
     /// # Safety
     ///
-    /// It is a timer or work queue in a value that the program found in a section which the thread is still in, at least
-    /// while the field is used.
+    /// It is a timer or work queue in a value that the program found in a section which the thread is still in, at
+    /// least while the field is used.
     pub(crate) unsafe fn new(address: u64) -> Self {
         Self(std::ptr::with_exposed_provenance_mut(address as usize))
     }

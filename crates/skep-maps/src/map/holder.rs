@@ -56,8 +56,8 @@ impl Map {
     /// `field` is the address of such a field in a value of a map, found in a section that this thread is still in, and
     /// the result is not used after the section.
     pub unsafe fn number_at<'a>(field: *mut u8) -> &'a AtomicU64 {
-        // SAFETY: fields begin at multiples of 8 bytes in values, which do too, and are longer than a word; all accesses
-        // are atomic.
+        // SAFETY: fields begin at multiples of 8 bytes in values, which do too, and are longer than a word; all
+        // accesses are atomic.
         unsafe { &*field.cast::<AtomicU64>() }
     }
 }

@@ -22,9 +22,11 @@
  *   v LEVEL LINES               log level, and how many of the log's last lines are wanted, 0 for all
  *   i HEX                       instructions; maps and kernel names by number: `map[N]` has source 5 or 6 in its
  *                               64-bit load, kernel functions source 2 in the call, kernel variables 3
+ *   r PACKET CONTEXT            runs the program, if it loads, on a packet and a context in HEX, or -
  *   .                           asks
  *
- * An answer is `P NAME RESULT`, with 0 or an errno, the log's lines after `L `, and `.`.
+ * An answer is `P NAME RESULT`, with 0 or an errno, the log's lines after `L `, `R ERRNO RESULT PACKET CONTEXT`
+ * if it was run, and `.`.
  *
  * As the first process of a machine it reads /requests, answers on the second serial line (the first is the kernel's own),
  * where a line `RELEASE ...` names the kernel first, and restarts the machine when it is done.
@@ -190,10 +192,12 @@ static struct {
 	unsigned long long drop;
 	int keeps, targets;
 	char trouble[256];
+	char *packet, *context;
 } asked;
 
 static void forget(void)
 {
+	free(asked.packet);
 	memset(&asked, 0, sizeof asked);
 	strcpy(asked.license, "GPL");
 	asked.btf = -1;
@@ -342,6 +346,42 @@ static void print_log(void)
 		printf("L %s\n", line);
 }
 
+static void print_hex(const unsigned char *bytes, size_t size)
+{
+	printf(size ? " " : " -");
+	for (size_t i = 0; i < size; i++)
+		printf("%02x", bytes[i]);
+}
+
+/* Runs a program once and prints what it left. */
+static void run(int fd)
+{
+	static unsigned char packet[1 << 16], context[1024];
+	union bpf_attr attr = { 0 };
+	int has_packet = asked.packet[0] != '-', has_context = asked.context[0] != '-';
+	memset(packet, 0, sizeof packet);
+	memset(context, 0, sizeof context);
+	attr.test.prog_fd = (unsigned)fd;
+	attr.test.repeat = 1;
+	if (has_packet) {
+		attr.test.data_size_in = (unsigned)from_hex(asked.packet);
+		attr.test.data_in = (uintptr_t)asked.packet;
+		attr.test.data_size_out = sizeof packet;
+		attr.test.data_out = (uintptr_t)packet;
+	}
+	if (has_context) {
+		attr.test.ctx_size_in = (unsigned)from_hex(asked.context);
+		attr.test.ctx_in = (uintptr_t)asked.context;
+		attr.test.ctx_size_out = sizeof context;
+		attr.test.ctx_out = (uintptr_t)context;
+	}
+	int error = bpf(BPF_PROG_TEST_RUN, &attr, sizeof attr) ? errno : 0;
+	printf("R %d %u", error, attr.test.retval);
+	print_hex(packet, error || !has_packet ? 0 : attr.test.data_size_out);
+	print_hex(context, error || !has_context ? 0 : attr.test.ctx_size_out);
+	printf("\n");
+}
+
 static void ask(char *hex)
 {
 	size_t size = from_hex(hex), count = size / 8;
@@ -379,6 +419,8 @@ static void ask(char *hex)
 		caps(0);
 	printf("P %s %d\n", asked.name, error);
 	print_log();
+	if (fd >= 0 && asked.packet && asked.context)
+		run(fd);
 	printf(".\n");
 	fflush(stdout);
 	if (fd >= 0 && asked.keeps) {
@@ -454,6 +496,13 @@ int main(void)
 		case 'K': asked.keeps = 1; break;
 		case 'A': asked.targets = 1; break;
 		case 'v': sscanf(rest, "%u %u", &asked.level, &asked.lines); break;
+		case 'r':
+			free(asked.packet);
+			asked.packet = or_die(strdup(rest));
+			asked.context = strchr(asked.packet, ' ');
+			if (asked.context)
+				*asked.context++ = 0;
+			break;
 		case 'i': free(insns); insns = or_die(strdup(rest)); break;
 		case '.':
 			if (insns)

@@ -11,6 +11,8 @@ pub struct Answer {
     pub error: i32,
     /// The last lines of the log.
     pub log: Vec<String>,
+    /// What its run left: errno, result, packet, context.
+    pub run: Option<String>,
 }
 
 /// Maximum length of a reason.
@@ -23,11 +25,13 @@ pub fn answers(text: &str) -> Vec<Answer> {
     for line in text.lines().map(|line| line.trim_end_matches('\r')) {
         if let Some((name, error)) = line.strip_prefix("P ").and_then(|rest| rest.rsplit_once(' ')) {
             let error = error.parse().unwrap_or(-1);
-            open = Some(Answer { name: name.to_owned(), error, log: Vec::new() });
+            open = Some(Answer { name: name.to_owned(), error, log: Vec::new(), run: None });
         } else if line == "." {
             answers.extend(open.take());
         } else if let (Some(answer), Some(log)) = (&mut open, line.strip_prefix("L ")) {
             answer.log.push(log.to_owned());
+        } else if let (Some(answer), Some(run)) = (&mut open, line.strip_prefix("R ")) {
+            answer.run = Some(run.to_owned());
         }
     }
     answers

@@ -101,6 +101,14 @@ pub struct Entry {
     pub privileged: Option<Verdict>,
     /// Why they differ.
     pub why: Option<String>,
+    /// The packet that it is run on.
+    pub packet: Option<String>,
+    /// Fields of the context before the run.
+    pub context: String,
+    /// Linux's answer to the run.
+    pub answer: Option<String>,
+    /// skep's answer, if it differs.
+    pub differs: Option<String>,
     /// Its instructions as text.
     pub text: String,
     /// The first line of the text, from 1.
@@ -177,6 +185,10 @@ impl Entry {
             skep: None,
             privileged: None,
             why: None,
+            packet: None,
+            context: String::new(),
+            answer: None,
+            differs: None,
             text: String::new(),
             text_line: 0,
         }
@@ -203,6 +215,10 @@ impl Entry {
             "linux" => self.linux = Some(verdict()?),
             "skep" => self.skep = Some(verdict()?),
             "privileged" => self.privileged = Some(verdict()?),
+            "packet" => self.packet = Some(value.to_owned()),
+            "context" => self.context = value.to_owned(),
+            "answer" => self.answer = Some(value.to_owned()),
+            "differs" => self.differs = Some(value.to_owned()),
             "why" => self.why = Some(value.to_owned()),
             _ => return Err(format!("{key} is not a key of an entry")),
         }
@@ -217,6 +233,9 @@ impl Entry {
         }
         if self.text.trim().is_empty() {
             return trouble("no instructions");
+        }
+        if self.differs.is_some() && self.why.is_none() {
+            return trouble("skep's answer differs from Linux's, but no line `why:` says why");
         }
         match (&self.linux, &self.skep, &self.why) {
             (Some(linux), Some(skep), None) if !skep.agrees_with(linux) => {

@@ -32,9 +32,43 @@ pub fn with_verdicts(text: &str, verdicts: &HashMap<String, Verdict>) -> String 
     out
 }
 
+/// The text with the `answer:` line of each entry named in `answers` replaced; a missing one is inserted before
+/// `insns:`.
+pub fn with_answers(text: &str, answers: &HashMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut waiting: Option<&String> = None;
+    let mut in_program = false;
+    for line in text.split_inclusive('\n') {
+        if let Some(name) = line.strip_prefix("== ") {
+            waiting = answers.get(name.trim());
+            in_program = false;
+        }
+        if !in_program && line.starts_with("answer:") && waiting.is_some() {
+            continue;
+        }
+        if !in_program && line.starts_with("insns:") {
+            in_program = true;
+            if let Some(answer) = waiting.take() {
+                out.push_str(&format!("answer: {answer}\n"));
+            }
+        }
+        out.push_str(line);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_replaced_or_inserted() {
+        let text = "== a\nanswer: 1\ninsns:\nanswer: exit\n== b\ninsns:\nexit\n== c\nanswer: 7\ninsns:\n";
+        let answers =
+            HashMap::from([("a".to_owned(), "2 mark=3".to_owned()), ("b".to_owned(), "errno 22".to_owned())]);
+        let anew = text.replace("answer: 1", "answer: 2 mark=3").replace("b\n", "b\nanswer: errno 22\n");
+        assert_eq!(with_answers(text, &answers), anew);
+    }
 
     #[test]
     fn lines_are_replaced_or_inserted_and_nothing_else_changes() {

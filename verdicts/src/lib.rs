@@ -36,6 +36,11 @@
 //! skep: refuse: pointer-leak      accept, or refuse with its class, if skep differs or the class matters
 //! privileged: accept              the same for privileged programs (root's rules), if that is another verdict
 //! why: One sentence.              the reason, if skep and Linux differ
+//! packet: udp4 20              the program is run too (*.answers): on these bytes in hexadecimal, or on udp4, udp6, vlan4
+//!                                   with so many bytes of payload
+//! context: mark=3 cb0=7        fields of `__sk_buff` before the run
+//! answer: 2 mark=4 packet=HEX  Linux's result, the fields and the packet if changed; or `errno N`
+//! differs: 1                   skep's answer, if another; a line `why:` says why
 //! insns:
 //!   r1 = map[m1] ll               skep-isa's assembler; maps by name in map[..] and map_value[..]+4, functions of
 //!   r1 = type[node]               the number of a structure of the program's own
@@ -54,6 +59,7 @@ mod map;
 pub mod probe;
 mod program;
 mod request;
+mod run;
 mod section;
 pub mod types;
 pub mod vm;
@@ -61,10 +67,11 @@ pub mod vm;
 pub use answer::{Answer, answers};
 pub use btf::{Described, describe};
 pub use entry::{Entry, Trouble, Verdict, entries};
-pub use file::with_verdicts;
+pub use file::{with_answers, with_verdicts};
 pub use function::{Argument, FunctionLine};
 pub use lifetimes::{lifetimes, sample};
 pub use map::{Field, MapLine, StructLine};
 pub use program::{Program, kernel_names};
 pub use request::request;
+pub use run::{FIELDS, Fields, Run, RunAnswer};
 pub use section::{Section, Target};

@@ -10,8 +10,8 @@ use std::thread;
 
 use skep_btf::Btf;
 use skep_verdicts::{
-    Answer, Entry, Verdict, answers, entries, kernel_names, lifetimes, probe, request, sample, types, vm,
-    with_verdicts,
+    Answer, Entry, Run, Verdict, answers, entries, kernel_names, lifetimes, probe, request, sample, types,
+    vm, with_answers, with_verdicts,
 };
 
 /// The last number that a helper has: Linux adds functions of the kernel instead since 6.2.
@@ -24,7 +24,8 @@ usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdict
        verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
        verdicts --probe KFUNCS.tsv --vm VMLINUZ --out TABLE.tsv
 
-Asks a kernel for its verdict on every program of the files and rewrites the `linux:` lines.
+Asks a kernel for its verdict on every program of the files and rewrites the `linux:` and
+`answer:` lines.
 
   --vm VMLINUZ     runs that kernel in a virtual machine (needs qemu-system-x86_64 and cc)
   --run COMMAND    runs COMMAND, which reads requests from standard input and prints answers
@@ -157,10 +158,14 @@ fn run(options: &Options) -> Result<bool, String> {
     let mut complete = true;
     for (path, text, asked) in files {
         let mut verdicts = HashMap::new();
+        let mut runs = HashMap::new();
         for entry in &asked {
             match verdict(entry, answers.next()) {
                 Ok((verdict, answer)) => {
                     show(options, entry, &verdict, &answer);
+                    if let (Some(run), Some(words)) = (Run::of(entry)?, &answer.run) {
+                        runs.insert(entry.name.clone(), run.recorded(entry, words)?);
+                    }
                     verdicts.insert(entry.name.clone(), verdict);
                 }
                 Err(reason) => {
@@ -169,7 +174,7 @@ fn run(options: &Options) -> Result<bool, String> {
                 }
             }
         }
-        let anew = with_verdicts(&text, &verdicts);
+        let anew = with_answers(&with_verdicts(&text, &verdicts), &runs);
         if !options.print && anew != text {
             fs::write(path, anew).map_err(|error| format!("{}: {error}", path.display()))?;
         }

@@ -8,6 +8,7 @@ use skep_isa::encode_bytes;
 use crate::btf::describe;
 use crate::entry::{Entry, Trouble};
 use crate::program::Program;
+use crate::run::Run;
 use crate::section::{STRUCT, Section};
 
 /// `CAP_PERFMON` and `CAP_SYS_ADMIN`.
@@ -91,11 +92,14 @@ pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>
     }
     line(format_args!("v {level} {lines}"));
     let code = encode_bytes(&program.insns).map_err(|error| trouble(error.to_string()))?;
+    if let Some(run) = Run::of(entry).map_err(trouble)? {
+        line(format_args!("r {}", run.words(entry)));
+    }
     line(format_args!("i {}\n.", hex(&code)));
     Ok(Some(text))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

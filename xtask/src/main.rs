@@ -126,9 +126,12 @@ fn verdicts(arguments: &[&str]) -> process::Outcome {
     let mut words = vec!["run", "--quiet", "--package", "skep-verdicts", "--"];
     words.extend(arguments);
     let files = workspace::files_below(&workspace::root().join("crates/skep-verifier/verdicts"), ".verdicts");
-    let all: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let answers = workspace::files_below(&workspace::root().join("crates/skep/tests/answers"), ".answers");
+    let all: Vec<String> = files.iter().chain(&answers).map(|path| path.display().to_string()).collect();
     let asks_for_tables = arguments.contains(&"--probe");
-    if !asks_for_tables && !arguments.iter().any(|word| word.ends_with(".verdicts")) {
+    if !asks_for_tables
+        && !arguments.iter().any(|word| word.ends_with(".verdicts") || word.ends_with(".answers"))
+    {
         words.extend(all.iter().map(String::as_str));
     }
     process::cargo(&words).run()

@@ -54,6 +54,8 @@
 //! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
 //! [`RuntimeBuilder::cpus`] says how many there are.
 
+#[cfg(test)]
+mod answers_tests;
 mod arrays;
 #[cfg(test)]
 mod checking;

@@ -130,10 +130,8 @@ fn parse(text: &[u8], flags: u64, signed: bool) -> Result<(bool, u64, u64), u64>
     let mut at = text.iter().take_while(|byte| space(byte)).count();
     let negative = signed && text.get(at) == Some(&b'-');
     at += usize::from(negative);
-    let is_hex = |at: usize| {
-        matches!(text.get(at..at + 2), Some([b'0', b'x' | b'X']))
-            && text.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
-    };
+    let prefix = matches!(text.get(at..at + 2), Some([b'0', b'x' | b'X']));
+    let is_hex = |at: usize| prefix && text.get(at + 2).is_some_and(u8::is_ascii_hexdigit);
     let base = match flags {
         0 if is_hex(at) => 16,
         0 if text.get(at) == Some(&b'0') => 8,
@@ -141,7 +139,8 @@ fn parse(text: &[u8], flags: u64, signed: bool) -> Result<(bool, u64, u64), u64>
         8 | 10 | 16 => flags & BASE,
         _ => return Err(EINVAL),
     };
-    if base == 16 && is_hex(at) {
+    // Linux takes the prefix for one in base 16 even if no digit follows.
+    if base == 16 && prefix {
         at += 2;
     }
     let first = at;
@@ -183,6 +182,7 @@ mod tests {
         assert_eq!(number(true, "017", 0), (3, 15));
         assert_eq!(number(true, "0", 0), (1, 0));
         assert_eq!(number(true, "0x", 0), (1, 0));
+        assert_eq!(number(true, "0x", 16).0, -22);
         assert_eq!(number(true, "019", 8), (2, 1));
         assert_eq!(number(false, "18446744073709551615", 10), (20, -1));
     }

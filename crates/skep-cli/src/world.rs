@@ -75,7 +75,7 @@ impl Way {
         for fate in std::iter::once(&self.trace.fate).chain(copies) {
             *self.ends.entry(fate.show(&machine)).or_default() += 1;
         }
-        let verdict = self.trace.hops.first().map(|hop| hop.result & 0xffff_ffff);
+        let verdict = self.trace.hops.first().map(|hop| hop.result.into());
         let arrived =
             matches!(self.trace.fate, Fate::Sent { .. } | Fate::Delivered { .. } | Fate::Socket { .. });
         Ok((verdict, arrived))

@@ -110,8 +110,8 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::NoField`], which lists the fields; [`Error::FieldValue`] if the number does not fit.
-    pub fn set(&mut self, name: &str, value: impl Into<u64>) -> Result<(), Error> {
-        let (field, value) = (self.number(name)?, value.into());
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), Error> {
+        let field = self.number(name)?;
         let bytes = field.size.bytes();
         if bytes < 8 && value >> (8 * bytes) != 0 {
             return Err(Error::FieldValue { name: name.to_owned(), value, bytes });
@@ -147,12 +147,13 @@ impl Context {
     /// [`Error::NoField`], which lists the fields.
     pub fn set_address(&mut self, name: &str, address: impl Into<IpAddr>) -> Result<(), Error> {
         match address.into() {
-            IpAddr::V4(ip) => self.set(&format!("{name}4"), u32::from_ne_bytes(ip.octets())),
+            IpAddr::V4(ip) => self.set(&format!("{name}4"), u32::from_ne_bytes(ip.octets()).into()),
             IpAddr::V6(ip) => {
                 let octets = ip.octets();
                 let mut words = octets.as_chunks::<4>().0.iter().enumerate();
-                words
-                    .try_for_each(|(at, word)| self.set(&format!("{name}6[{at}]"), u32::from_ne_bytes(*word)))
+                words.try_for_each(|(at, word)| {
+                    self.set(&format!("{name}6[{at}]"), u32::from_ne_bytes(*word).into())
+                })
             }
         }
     }

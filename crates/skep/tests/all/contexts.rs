@@ -272,7 +272,7 @@ fn plain_bytes_are_registers_arguments_and_records() {
     let program = load("perf_event", "r0 = *(u64 *)(r1 + 16)\nexit");
     let (read, _) = both(&program, || {
         let mut context = context(kind("perf_event"));
-        context.set("regs[2]", 99u32).unwrap();
+        context.set("regs[2]", 99).unwrap();
         context
     });
     assert_eq!(read, 99);
@@ -290,9 +290,9 @@ fn plain_bytes_are_registers_arguments_and_records() {
 #[test]
 fn what_does_not_fit_is_an_error_that_says_what_there_is() {
     let mut context = context(kind("cgroup_device"));
-    let error = context.set("magor", 1u32).unwrap_err();
+    let error = context.set("magor", 1).unwrap_err();
     assert!(error.to_string().contains("access_type, major, minor"), "{error}");
-    let error = context.set("major", 1u64 << 32).unwrap_err();
+    let error = context.set("major", 1 << 32).unwrap_err();
     assert!(matches!(error, Error::FieldValue { bytes: 4, .. }), "{error}");
     assert!(matches!(context.set_data(&[1]), Err(Error::NoField { .. })));
     assert!(matches!(context.set_bytes(&[1]), Err(Error::ContextBytes { most: 0, .. })));
@@ -300,8 +300,8 @@ fn what_does_not_fit_is_an_error_that_says_what_there_is() {
     assert!(matches!(Context::new(kind("xdp")), Err(Error::NoContext { .. })));
     assert!(matches!(Context::new(kind("lsm")), Err(Error::NoContext { .. })));
     let mut message = Context::new(kind("sk_msg")).unwrap();
-    assert!(message.set("data", 1u32).is_err(), "the host sets no address");
-    assert!(message.set("sk", 1u32).is_err());
+    assert!(message.set("data", 1).is_err(), "the host sets no address");
+    assert!(message.set("sk", 1).is_err());
 }
 
 #[test]

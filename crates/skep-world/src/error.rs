@@ -60,4 +60,14 @@ pub enum Error {
         /// The cookie.
         cookie: u64,
     },
+    /// Memory cannot be added.
+    #[error("{len} bytes of memory at {address:#x}: {why}")]
+    Memory {
+        /// Where it would begin.
+        address: u64,
+        /// Its bytes.
+        len: usize,
+        /// Why not.
+        why: &'static str,
+    },
 }

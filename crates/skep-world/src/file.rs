@@ -60,7 +60,7 @@ pub enum FileError {
     /// Its parts do not fit together.
     #[error("{what} {number}: {source}")]
     Part {
-        /// `device`, `route`, `neighbour` or `socket`.
+        /// `device`, `route`, `neighbour`, `socket` or `memory`.
         what: &'static str,
         /// Which of them, from 1 in the order of the file.
         number: usize,
@@ -97,6 +97,8 @@ struct File {
     #[serde(default)]
     cgroup: Vec<CgroupOf>,
     task: Option<TaskOf>,
+    #[serde(default)]
+    memory: Vec<MemoryOf>,
 }
 
 #[derive(Deserialize)]
@@ -172,6 +174,16 @@ struct CgroupOf {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct MemoryOf {
+    address: Address,
+    /// A C string: a zero byte follows.
+    text: Option<String>,
+    #[serde(default)]
+    bytes: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct TaskOf {
     pid: u32,
     tgid: Option<u32>,
@@ -242,6 +254,13 @@ from_text!(Mac, MacAddr, |text| text.parse().map_err(|error: crate::NotMac| erro
 from_text!(Net, IpNet, |text| text.parse().map_err(|_| format!(
     "`{text}` is not an address with a prefix length, like 10.0.0.1/24 or 2001:db8::/32"
 )));
+from_text!(Address, u64, |text| {
+    let read = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    read.map_err(|_| format!("`{text}` is not an address, like 0xffff888000001000"))
+});
 from_text!(Span, Duration, |text| span(text)
     .ok_or_else(|| format!("`{text}` is not a time: a number with ns, us, ms or s, like 12s")));
 
@@ -300,6 +319,12 @@ impl Described {
             comm: of.comm,
             cgroup: of.cgroup,
         });
+        for (number, of) in (1..).zip(file.memory) {
+            let mut bytes = of.bytes;
+            bytes.extend(of.text.into_iter().flat_map(|text| text.into_bytes().into_iter().chain([0])));
+            let added = machine.memory.add(of.address.0, bytes);
+            added.map_err(|source| FileError::Part { what: "memory", number, source })?;
+        }
         let clock = file.clock.map_or_else(Clock::real, |start| Clock::stepped(start.0));
         let random = file.seed.map_or_else(Random::real, Random::seeded);
         Ok(Self { machine, clock, random })
@@ -424,6 +449,23 @@ mod tests {
             "[[device]]\nname='a'\npeer='b'\n[[device]]\nname='b'\n[[device]]\nname='c'\npeer='b'",
         ] {
             assert!(matches!(Described::parse(text), Err(FileError::Peers { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_is_text_or_bytes_at_an_address() {
+        let text = "[[memory]]\naddress = \"0xffff888000001000\"\ntext = \"eth0\"\n
+                    [[memory]]\naddress = \"4096\"\nbytes = [1, 2]\n";
+        let memory = Described::parse(text).unwrap().machine.memory;
+        let parts: Vec<_> = memory.parts().collect();
+        assert_eq!(parts, [(4096, &[1, 2][..]), (0xffff_8880_0000_1000, &b"eth0\0"[..])]);
+        for (text, expected) in [
+            ("[[memory]]\naddress = \"0xfg\"", "is not an address"),
+            ("[[memory]]\naddress = \"0\"\nbytes = [1]", "memory 1: 1 bytes of memory at 0x0"),
+            ("[[memory]]\naddress = \"5\"\nbytes = [256]", "256"),
+        ] {
+            let error = Described::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::fib::{self, FibError, FibFlags, FibQuery, FibResult};
 use crate::mac::MacAddr;
+use crate::memory::Memory;
 use crate::route::{Route, RouteKind, TABLE_LOCAL};
 use crate::socket::{Protocol, Socket};
 use crate::task::{Cgroup, Task};
@@ -26,6 +27,8 @@ pub struct Machine {
     pub cgroups: BTreeMap<u64, Cgroup>,
     /// The task that programs run in, if there is one.
     pub task: Option<Task>,
+    /// What programs may read by address.
+    pub memory: Memory,
 }
 
 impl Machine {
@@ -78,6 +81,20 @@ impl Machine {
         }
         *self = with;
         Ok((a, b))
+    }
+
+    /// A cgroup's number and those that it is in, up to the root. Ends where a cgroup is unknown or the numbers go in a
+    /// circle.
+    pub fn cgroup_path(&self, id: u64) -> impl Iterator<Item = u64> {
+        let parent = |id: &u64| self.cgroups.get(id)?.parent;
+        std::iter::successors(Some(id), parent).take(self.cgroups.len().max(1))
+    }
+
+    /// The number of the cgroup that is that many levels below the root, on the way from the root to `id`. The root is
+    /// at level 0. `None` beyond `id` itself.
+    pub fn cgroup_at_level(&self, id: u64, level: usize) -> Option<u64> {
+        let below = self.cgroup_path(id).count().checked_sub(level + 1)?;
+        self.cgroup_path(id).nth(below)
     }
 
     /// The device with this index.

@@ -319,12 +319,17 @@ impl Context {
             };
             self.words[place(field) / 8] = address;
         }
+        if self.fields().iter().all(|field| field.kind == FieldKind::Scalar) {
+            // SAFETY: the words stay as long as the context, which is borrowed for the run; `end` ends it.
+            unsafe { self.effects.let_read(&mut self.words) };
+        }
         let effects = (&raw mut self.effects).expose_provenance() as u64;
         Ok((self.words.as_mut_ptr().expose_provenance() as u64, effects))
     }
 
     /// Removes the addresses after a run.
     pub(crate) fn end(&mut self) {
+        self.effects.hide();
         for field in self.fields() {
             if field.kind != FieldKind::Scalar {
                 self.words[place(field) / 8] = 0;

@@ -42,6 +42,7 @@ pub(crate) mod own;
 mod packet;
 mod perf;
 mod print;
+mod probe;
 mod redirect;
 mod resize;
 mod ring;
@@ -50,6 +51,7 @@ mod sections;
 mod skb;
 mod syncookie;
 mod system;
+mod task;
 mod text;
 mod timer;
 mod tunnel;
@@ -64,6 +66,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (1, helper!(map::lookup_elem, 2)),
     (2, helper!(map::update_elem, 4)),
     (3, helper!(map::delete_elem, 2)),
+    (4, helper!(probe::read, 3)),
     (5, helper!(system::ktime_get_ns, 0)),
     (6, helper!(print::trace_printk, 5)),
     (7, helper!(system::get_prandom_u32, 0)),
@@ -73,6 +76,9 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (11, helper!(checksum::l4_csum_replace, 5)),
     (12, helper!(callback::tail_call, 0)),
     (13, helper!(redirect::clone_redirect, 3)),
+    (14, helper!(task::pid_tgid, 0)),
+    (15, helper!(task::uid_gid, 0)),
+    (16, helper!(task::comm, 2)),
     (17, helper!(skb::cgroup_classid, 1)),
     (18, helper!(vlan::push, 3)),
     (19, helper!(vlan::pop, 1)),
@@ -87,7 +93,9 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (30, helper!(tunnel::set_opt, 3)),
     (31, helper!(resize::change_proto, 3)),
     (32, helper!(resize::change_type, 2)),
+    (33, helper!(task::skb_under_cgroup, 3)),
     (34, helper!(skb::get_hash_recalc, 1)),
+    (37, helper!(task::under_cgroup, 2)),
     (38, helper!(resize::change_tail, 3)),
     (39, helper!(resize::pull_data, 2)),
     (40, helper!(checksum::csum_update, 2)),
@@ -95,6 +103,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (42, helper!(system::get_numa_node_id, 0)),
     (43, helper!(resize::change_head, 3)),
     (44, helper!(xdp::adjust_head, 2)),
+    (45, helper!(probe::read_str, 3)),
     (48, helper!(skb::set_hash, 2)),
     (50, helper!(resize::adjust_room, 4)),
     (51, helper!(redirect::redirect_map, 3)),
@@ -103,6 +112,9 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (68, helper!(skb::load_bytes_relative, 5)),
     (69, helper!(route::fib_lookup, 4)),
     (73, helper!(encap::push, 4)),
+    (79, helper!(task::skb_cgroup_id, 1)),
+    (80, helper!(task::cgroup_id, 0)),
+    (83, helper!(task::skb_ancestor_cgroup_id, 2)),
     (87, helper!(map::push_elem, 3)),
     (88, helper!(map::pop_elem, 2)),
     (89, helper!(map::peek_elem, 2)),
@@ -111,7 +123,12 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (97, helper!(resize::ecn_set_ce, 1)),
     (105, helper!(text::strtol, 4)),
     (106, helper!(text::strtoul, 4)),
+    (112, helper!(probe::read_user, 3)),
+    (113, helper!(probe::read_kernel, 3)),
+    (114, helper!(probe::read_user_str, 3)),
+    (115, helper!(probe::read_kernel_str, 3)),
     (118, helper!(system::jiffies64, 0)),
+    (123, helper!(task::ancestor_cgroup_id, 1)),
     (125, helper!(system::ktime_get_boot_ns, 0)),
     (130, helper!(ring::output, 4)),
     (131, helper!(ring::reserve, 3)),
@@ -119,6 +136,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (133, helper!(ring::discard, 2)),
     (134, helper!(ring::query, 2)),
     (135, helper!(checksum::csum_level, 2)),
+    (148, helper!(probe::read_user, 3)),
     (151, helper!(skb::cgroup_classid, 1)),
     (152, helper!(redirect::redirect_neigh, 4)),
     (153, helper!(objects::per_cpu_ptr, 2)),
@@ -164,6 +182,7 @@ pub(crate) mod errno {
     pub(crate) const ENOENT: u64 = -2i64 as u64;
     pub(crate) const E2BIG: u64 = -7i64 as u64;
     pub(crate) const ENOMEM: u64 = -12i64 as u64;
+    pub(crate) const EAGAIN: u64 = -11i64 as u64;
     pub(crate) const EACCES: u64 = -13i64 as u64;
     pub(crate) const EFAULT: u64 = -14i64 as u64;
     pub(crate) const EINVAL: u64 = -22i64 as u64;
@@ -190,15 +209,23 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 12] = [
+    const FAILING: [(u32, [u64; 5]); 20] = [
+        (4, [OUT, BYTES, 9, 0, 0]),
+        (16, [OUT, BYTES, 0, 0, 0]),
         (20, [CONTEXT, OUT, BYTES, 0, 0]),
         (26, [CONTEXT, 0, OUT, BYTES, 0]),
         (29, [CONTEXT, OUT, BYTES, 0, 0]),
+        (45, [OUT, BYTES, 9, 0, 0]),
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
         (88, [QUEUE, OUT, 0, 0, 0]),
         (89, [QUEUE, OUT, 0, 0, 0]),
         (105, [TEXT, 2, 0, OUT, 0]),
         (106, [TEXT, 2, 0, OUT, 0]),
+        (112, [OUT, BYTES, 9, 0, 0]),
+        (113, [OUT, BYTES, 9, 0, 0]),
+        (114, [OUT, BYTES, 9, 0, 0]),
+        (115, [OUT, BYTES, 9, 0, 0]),
+        (148, [OUT, BYTES, 9, 0, 0]),
         (165, [OUT, BYTES, TEXT, 0, 0]), // shorter than the memory
         (165, [OUT, BYTES, TEXT, 0, 4]),
         (189, [CONTEXT, 0, OUT, BYTES, 0]),
@@ -225,6 +252,7 @@ mod tests {
             skep_abi::linux_helper(id).is_some_and(|proto| proto.args.iter().any(only))
         };
         let nothing = [0u64; 2];
+        let runtime = crate::Runtime::new().unwrap();
         let def = skep_abi::MapDef::new("queue", skep_abi::MapKind::Queue, 0, BYTES as u32, 1);
         let queue = skep_maps::Map::create(&def, &skep_maps::Options { cpus: 1, limit: 1 << 20 }).unwrap();
         for (id, function) in PROVIDED.iter().filter(|(id, _)| writes(*id)) {
@@ -243,7 +271,8 @@ mod tests {
                     NOTHING => nothing.as_ptr() as u64,
                     number => number,
                 });
-                let mut env = RunEnv::default();
+                let host = &raw const **runtime.shared() as u64;
+                let mut env = RunEnv { host, ..RunEnv::default() };
                 // SAFETY: the arguments satisfy the prototype.
                 unsafe { function(a, b, c, d, e, &raw mut env) };
                 let (within, behind) = out.split_at(BYTES as usize);

@@ -337,7 +337,8 @@ impl Object {
             }
             Content::Bytecode(_) => return Err(self.no_program(program)),
         };
-        source.sleepable |= options.sleepable && source.program_type.may_sleep;
+        let kind = source.program_type;
+        source.sleepable |= kind.always_sleeps || options.sleepable && kind.may_sleep;
         if own {
             // Linux refuses them all, and a verdict for Linux has to say so.
             skep_isa::resolve_register_calls(&mut source.insns);

@@ -21,6 +21,8 @@ pub(crate) struct Effects {
     pub(crate) program: u32,
     /// Copies of the samples that were output, if somebody wants them.
     pub(crate) events: Option<Vec<Event>>,
+    /// Address and length of a context without addresses, which programs may read by its address.
+    readable: (usize, usize),
 }
 
 /// A sample that a program output to an array of perf events (`bpf_perf_event_output`).
@@ -123,6 +125,33 @@ impl Effects {
         // or
         // `Program::run_context_with` to those of the context, or left it 0.
         unsafe { ((*env).run as *mut Self).as_mut() }
+    }
+
+    /// Lets the run read a context by its address.
+    ///
+    /// # Safety
+    ///
+    /// The words stay there, and only the run changes them, until [`hide`](Self::hide).
+    pub(crate) unsafe fn let_read(&mut self, words: &mut [u64]) {
+        self.readable = (words.as_mut_ptr().expose_provenance(), size_of_val(words));
+    }
+
+    /// Ends [`let_read`](Self::let_read).
+    pub(crate) fn hide(&mut self) {
+        self.readable = (0, 0);
+    }
+
+    /// The context that the run may read by its address.
+    ///
+    /// # Safety
+    ///
+    /// The run is in progress, and does not write to its context while the result is used.
+    pub(crate) unsafe fn readable<'a>(&self) -> &'a [u8] {
+        match self.readable {
+            (_, 0) => &[],
+            // SAFETY: the promises of the caller and of `let_read`.
+            (at, len) => unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len) },
+        }
     }
 
     /// Forgets those of the run before.

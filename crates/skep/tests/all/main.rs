@@ -21,6 +21,7 @@ mod ring;
 mod routes;
 mod samples;
 mod sleepable;
+mod tasks;
 mod timers;
 mod user_rings;
 mod verdicts;

@@ -55,7 +55,8 @@ impl Member {
     ///
     /// # Safety
     ///
-    /// At the address is a `struct bpf_sock` as programs see it, as long as the object lives.
+    /// At the address is a `struct bpf_sock` as programs see it, as long as the object lives, and it is one that the
+    /// helpers of all runtimes with this map take for a socket. In skep only `skep::socket_member` makes such members.
     #[must_use]
     pub unsafe fn at(self, address: u64) -> Self {
         Self { address, ..self }

@@ -136,6 +136,7 @@ fn prove(
     let (maps, read) = maps.into_read();
     let printed = record.take_printed();
     let allocated = record.take_allocated();
+    let foreign_sockets = record.take_foreign_sockets();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &cfg);
     Ok(Verified {
         name: source.name,
@@ -148,6 +149,7 @@ fn prove(
         exception_callback: cfg.exception_callback,
         printed,
         allocated,
+        foreign_sockets,
         maps,
         read,
         lines: source.lines,

@@ -60,6 +60,7 @@ pub struct Verified {
     pub(crate) exception_callback: Option<usize>,
     pub(crate) printed: Arc<[(u32, Printed)]>,
     pub(crate) allocated: Box<[(u32, bool)]>,
+    pub(crate) foreign_sockets: Box<[u32]>,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) read: Box<[Read]>,
     pub(crate) lines: Vec<LineInfo>,
@@ -195,6 +196,13 @@ impl Verified {
     /// The structures of the program's own BTF that it allocates objects of, ascending by number, and whether per CPU.
     pub fn allocated(&self) -> &[(u32, bool)] {
         &self.allocated
+    }
+
+    /// The slots of calls of Linux's helpers to which the program may pass, as a socket, an object of the host by its C
+    /// type or what a look-up in an `xskmap` found. A runtime whose helpers take only sockets that it made refuses
+    /// them. Ascending.
+    pub fn foreign_sockets(&self) -> &[u32] {
+        &self.foreign_sockets
     }
 
     /// The maps that its instructions name by index.

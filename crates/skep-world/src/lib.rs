@@ -32,10 +32,12 @@ pub mod file;
 mod mac;
 mod machine;
 mod memory;
+mod options;
 mod random;
 mod route;
 mod socket;
 mod task;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -47,10 +49,12 @@ pub use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use mac::{MacAddr, NotMac};
 pub use machine::Machine;
 pub use memory::Memory;
+pub use options::SocketOptions;
 pub use random::Random;
 pub use route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 pub use socket::{Protocol, Socket, SocketState};
 pub use task::{Cgroup, Task};
+pub use tcp::Tcp;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

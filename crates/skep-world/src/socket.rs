@@ -1,5 +1,7 @@
 //! Sockets.
 
+use crate::options::SocketOptions;
+use crate::tcp::Tcp;
 use std::net::{IpAddr, SocketAddr};
 
 /// The transport protocol of a socket.
@@ -58,6 +60,10 @@ pub struct Socket {
     pub priority: u32,
     /// Its cgroup, by number.
     pub cgroup: u64,
+    /// The options that programs read and set.
+    pub options: SocketOptions,
+    /// The numbers of its connection, for TCP.
+    pub tcp: Tcp,
 }
 
 impl Socket {
@@ -94,6 +100,8 @@ impl Socket {
             mark: 0,
             priority: 0,
             cgroup: 0,
+            options: SocketOptions::new(),
+            tcp: Tcp::new(),
         }
     }
 

@@ -4,8 +4,9 @@
 //! $ cargo run -p skep --example world
 //! ```
 
-use skep::world::{Clock, Device, Machine, Place, Random, Route, World};
-use skep::{Object, Packet, Runtime};
+use skep::abi::{MapDef, MapKind, ProgramType};
+use skep::world::{Clock, Device, Machine, Place, Protocol, Random, Route, Socket, World};
+use skep::{Context, Object, Packet, Runtime, UpdateFlags};
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,6 +45,52 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         trace.show(&world.machine()).to_string(),
         "eth0 xdp: firewall pass\neth0 xdp: balancer tx\nsent by eth0"
     );
+    sockets(&world, &runtime)
+}
+
+/// A program that gives all ports to one server.
+fn sockets(world: &World, runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    let text = "
+        r6 = r1
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[0] ll
+        call map_lookup_elem#1
+        if r0 == 0 goto pass
+        r7 = r0
+        r1 = r6
+        r2 = r7
+        r3 = 0
+        call sk_assign#124
+        r1 = r7
+        call sk_release#86
+  pass: r0 = 1
+        exit";
+    let bytecode = skep::isa::encode_bytes(&skep::isa::assemble(text)?)?;
+    let sk_lookup = ProgramType::from_name("sk_lookup").ok_or("a type of Linux")?;
+    let servers = MapDef::new("servers", MapKind::Sockmap, 4, 8, 1);
+    let object = Object::from_bytecode_and_maps("steer", sk_lookup, &bytecode, [servers])?;
+    let module = runtime.load(&object)?;
+    let (steer, servers) = (&module.programs()[0], module.map("servers").ok_or("it has one")?);
+
+    // ANCHOR: sockets
+    let server =
+        world.change(|machine| machine.add_socket(Socket::listening(([203, 0, 113, 1], 8080).into())))?;
+    servers.set_member(&0_u32.to_ne_bytes(), skep::socket_member(server.clone()), UpdateFlags::Any)?;
+
+    let to = "203.0.113.1:443".parse()?;
+    let found =
+        world.machine().find_socket(0, Protocol::Tcp, to, "198.51.100.7:50000".parse()?, None).cloned();
+    assert_eq!(found, None); // nobody listens there, so the program is asked
+
+    let mut request = Context::of(steer)?;
+    request.set("family", 2)?;
+    request.set("protocol", 6)?;
+    request.set("local_port", to.port().into())?;
+    assert_eq!(steer.run_context(&mut request)?, 1);
+    assert_eq!(request.chosen(), Some(&server));
+    // ANCHOR_END: sockets
     Ok(())
 }
 

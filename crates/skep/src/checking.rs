@@ -82,8 +82,12 @@ impl Program {
         fuel: u64,
     ) -> Result<Result<u64, Violation>, Error> {
         let (image, shared): (&Image, _) = (self.image(), self.shared());
-        let helpers = |id| shared.proto(id);
+        let variants = self.program_type().variants;
+        let helpers = |id| variants.iter().find(|proto| proto.id == id).or_else(|| shared.proto(id));
         let objects = |at, bytes| {
+            if crate::socket::live::has(at, bytes) {
+                return Some(Rights::READ);
+            }
             let allowed = shared.dispatch.objects.allows(at, bytes)?;
             Some(Rights { read: true, write: allowed.write })
         };

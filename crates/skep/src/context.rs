@@ -14,12 +14,12 @@
 
 use crate::error::Error;
 use crate::image::Input;
-use crate::packet::Effects;
+use crate::packet::{Effects, Redirect};
 use crate::program::{Engine, Program};
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Words of `struct bpf_flow_keys`.
@@ -53,13 +53,12 @@ pub struct Context {
     kind: &'static ProgramType,
     /// The native structure or the bytes.
     words: Vec<u64>,
-    /// The memory between the addresses of data and its end.
-    data: Vec<u8>,
     /// The sockets of fields, by their native offsets.
     sockets: Vec<(u32, Arc<NativeSocket>)>,
     keys: [u64; KEYS],
     /// The memory of a field whose size the layout says.
     record: Vec<u64>,
+    /// What the last run did; the bytes between the addresses of data and its end; the context's own socket.
     effects: Effects,
 }
 
@@ -83,7 +82,6 @@ impl Context {
         Ok(Self {
             kind,
             words: vec![0; bytes.div_ceil(8) as usize],
-            data: Vec::new(),
             sockets: Vec::new(),
             keys: [0; KEYS],
             record: vec![0; record.div_ceil(8) as usize],
@@ -199,22 +197,27 @@ impl Context {
         if !self.fields().iter().any(|field| field.kind == FieldKind::PacketData) {
             return Err(self.no_field("data"));
         }
-        self.data = data.to_vec();
+        self.effects.data = data.to_vec();
         Ok(())
     }
 
     /// The bytes that [`Context::set_data`] set, as programs left them.
     pub fn data(&self) -> &[u8] {
-        &self.data
+        &self.effects.data
     }
 
-    /// Sets the socket of a field like `sk`, or removes it. The context keeps the socket alive.
+    /// Sets the socket of a field like `sk`, or removes it. The context keeps the socket alive. A context that is a
+    /// socket itself (`struct bpf_sock`) has it as `sk`, and its fields become the socket's.
     ///
     /// # Errors
     ///
     /// [`Error::NoField`]; [`Error::FieldMissing`] if the field must not be null, or is for full sockets and this
     /// socket is not one.
     pub fn set_socket(&mut self, name: &str, socket: Option<Arc<Socket>>) -> Result<(), Error> {
+        if self.is_socket() && name == "sk" {
+            self.set_own(socket);
+            return Ok(());
+        }
         let found = self.fields().iter().find(|field| field.name == name);
         let Some((field, FieldKind::Struct { kind, maybe_null })) = found.map(|field| (field, field.kind))
         else {
@@ -237,9 +240,52 @@ impl Context {
 
     /// The socket of a field like `sk`, if it has one.
     pub fn socket(&self, name: &str) -> Option<&Arc<Socket>> {
+        if self.is_socket() && name == "sk" {
+            return self.effects.own.as_ref().map(|native| native.socket());
+        }
         let field = self.fields().iter().find(|field| field.name == name)?;
         let at = place(field) as u32;
         self.sockets.iter().find(|(other, _)| *other == at).map(|(_, native)| native.socket())
+    }
+
+    /// Whether the structure is a socket.
+    fn is_socket(&self) -> bool {
+        matches!(self.kind.context, Seen::Struct(layout) if layout.name == "bpf_sock")
+    }
+
+    fn set_own(&mut self, socket: Option<Arc<Socket>>) {
+        let native = socket.map(NativeSocket::new);
+        let words = native.as_ref().map(|native| native.words()).unwrap_or_default();
+        for (to, from) in self.bytes_mut().chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&from.to_ne_bytes());
+        }
+        self.effects.own = native;
+    }
+
+    /// The socket that the last run chose: for a packet (`bpf_sk_assign`, `bpf_sk_select_reuseport`) or a message
+    /// (`bpf_msg_redirect_map`). The host asks for it if the result says that the packet or message passes.
+    pub fn chosen(&self) -> Option<&Arc<Socket>> {
+        self.effects.chosen().map(|native| native.socket())
+    }
+
+    /// Where the last run sends the message, if it passes: [`Redirect::Stream`].
+    pub fn redirect(&self) -> Option<Redirect> {
+        self.effects.redirect
+    }
+
+    /// The address to which the last run bound the context's socket (`bpf_bind`).
+    pub fn bound(&self) -> Option<SocketAddr> {
+        self.effects.sockets.as_ref()?.bound
+    }
+
+    /// For how many bytes of this message and later ones the verdict of the last run is (`bpf_msg_apply_bytes`).
+    pub fn apply_bytes(&self) -> Option<u32> {
+        self.effects.sockets.as_ref()?.apply
+    }
+
+    /// For how many bytes the last run asks to wait before it is run again (`bpf_msg_cork_bytes`).
+    pub fn cork_bytes(&self) -> Option<u32> {
+        self.effects.sockets.as_ref()?.cork
     }
 
     /// The flow keys of a flow dissector: `struct bpf_flow_keys`, 56 bytes.
@@ -296,12 +342,12 @@ impl Context {
             return Err(program.wrong_input(format!("an input of type {}", program_type.name), given));
         }
         self.effects.begin();
-        let start = self.data.as_mut_ptr().expose_provenance() as u64;
+        let start = self.effects.data.as_mut_ptr().expose_provenance() as u64;
         for field in self.fields() {
             let address = match field.kind {
                 FieldKind::Scalar => continue,
                 FieldKind::PacketData | FieldKind::PacketMeta => start,
-                FieldKind::PacketEnd => start + self.data.len() as u64,
+                FieldKind::PacketEnd => start + self.effects.data.len() as u64,
                 FieldKind::Struct { kind: StructKind::FlowKeys, .. } => {
                     self.keys.as_mut_ptr().expose_provenance() as u64
                 }
@@ -327,12 +373,22 @@ impl Context {
         Ok((self.words.as_mut_ptr().expose_provenance() as u64, effects))
     }
 
-    /// Removes the addresses after a run.
+    /// Removes the addresses after a run, and adopts the socket that it assigned.
     pub(crate) fn end(&mut self) {
         self.effects.hide();
         for field in self.fields() {
-            if field.kind != FieldKind::Scalar {
-                self.words[place(field) / 8] = 0;
+            if field.kind == FieldKind::Scalar {
+                continue;
+            }
+            let address = std::mem::take(&mut self.words[place(field) / 8]);
+            let Some(sockets) = self.effects.sockets.as_ref() else { continue };
+            let Some(chosen) = &sockets.chosen else { continue };
+            if matches!(field.kind, FieldKind::Struct { maybe_null: true, .. })
+                && chosen.as_ref().map_or(0, NativeSocket::address) == address
+            {
+                let at = place(field) as u32;
+                self.sockets.retain(|(other, _)| *other != at);
+                self.sockets.extend(chosen.as_ref().map(|chosen| (at, Arc::clone(chosen))));
             }
         }
     }
@@ -352,9 +408,6 @@ impl Context {
         let mut memory = vec![at(self.keys.as_ptr().cast(), 8 * KEYS, true)];
         if let Seen::Bytes { bytes, writable, .. } = self.kind.context {
             memory.push(at(self.words.as_ptr().cast(), bytes as usize, writable));
-        }
-        for (_, native) in &self.sockets {
-            memory.push((native.address(), StructKind::Sock.layout().native_size().into(), false));
         }
         memory
     }

@@ -49,6 +49,7 @@ mod ring;
 mod route;
 mod sections;
 mod skb;
+mod socket;
 mod syncookie;
 mod system;
 mod task;
@@ -104,6 +105,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (43, helper!(resize::change_head, 3)),
     (44, helper!(xdp::adjust_head, 2)),
     (45, helper!(probe::read_str, 3)),
+    (46, helper!(socket::get_cookie, 1)),
+    (47, helper!(socket::get_uid, 1)),
     (48, helper!(skb::set_hash, 2)),
     (50, helper!(resize::adjust_room, 4)),
     (51, helper!(redirect::redirect_map, 3)),
@@ -115,12 +118,19 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (79, helper!(task::skb_cgroup_id, 1)),
     (80, helper!(task::cgroup_id, 0)),
     (83, helper!(task::skb_ancestor_cgroup_id, 2)),
+    (84, helper!(socket::lookup_tcp, 5)),
+    (85, helper!(socket::lookup_udp, 5)),
+    (86, helper!(socket::release, 1)),
     (87, helper!(map::push_elem, 3)),
     (88, helper!(map::pop_elem, 2)),
     (89, helper!(map::peek_elem, 2)),
     (93, helper!(lock::spin_lock, 1)),
     (94, helper!(lock::spin_unlock, 1)),
+    (95, helper!(socket::fullsock, 1)),
+    (96, helper!(socket::tcp_sock, 1)),
     (97, helper!(resize::ecn_set_ce, 1)),
+    (98, helper!(socket::get_listener_sock, 1)),
+    (99, helper!(socket::skc_lookup_tcp, 5)),
     (105, helper!(text::strtol, 4)),
     (106, helper!(text::strtoul, 4)),
     (112, helper!(probe::read_user, 3)),
@@ -128,7 +138,9 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (114, helper!(probe::read_user_str, 3)),
     (115, helper!(probe::read_kernel_str, 3)),
     (118, helper!(system::jiffies64, 0)),
+    (122, helper!(socket::get_netns_cookie, 1)),
     (123, helper!(task::ancestor_cgroup_id, 1)),
+    (124, helper!(socket::assign, 3)),
     (125, helper!(system::ktime_get_boot_ns, 0)),
     (130, helper!(ring::output, 4)),
     (131, helper!(ring::reserve, 3)),

@@ -87,6 +87,8 @@ struct Readme;
 mod sequences;
 mod shared;
 mod socket;
+#[cfg(test)]
+mod socket_tests;
 mod steps;
 mod surroundings;
 mod targets;
@@ -114,5 +116,6 @@ pub use skep_maps::{
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
+pub use socket::{socket_member, socket_of};
 pub use targets::TargetMap;
 pub use world::World;

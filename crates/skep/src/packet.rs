@@ -248,6 +248,18 @@ impl Packet {
         self.meta = ((context.data_meta - base) as usize).min(self.start);
         self.end = (context.data_end - base) as usize;
         self.take_info(context);
+        if self.effects.sockets.is_some() {
+            self.take_socket(context);
+        }
+    }
+
+    /// Adopts the socket that the program assigned.
+    #[cold]
+    fn take_socket(&mut self, context: &SkbContext) {
+        let assigned = self.effects.chosen().filter(|chosen| chosen.address() == context.sk);
+        if let Some(assigned) = assigned {
+            self.socket = Some(Arc::clone(assigned));
+        }
     }
 
     /// Adopts the fields that the program and its helpers may have set, for a packet of the bytes that the context has.

@@ -218,7 +218,10 @@ impl Program {
         let events = packet.effects.events.take().unwrap_or_default();
         let result = result?;
         let verdict = self.program_type().verdict(result);
-        let redirect = packet.effects.redirect.filter(|_| verdict == Some("redirect"));
+        let stream = |to: &Redirect| matches!(to, Redirect::Stream { .. });
+        // A stream's packet passes to the other socket.
+        let wanted = |to: &Redirect| verdict == Some(if stream(to) { "pass" } else { "redirect" });
+        let redirect = packet.effects.redirect.filter(wanted);
         let several = redirect == Some(Redirect::Devices);
         let devices = packet.effects.devices.iter().filter(|_| several).map(|target| target.index).collect();
         Ok(Outcome {
@@ -227,6 +230,7 @@ impl Program {
             redirect,
             devices,
             events,
+            socket: packet.effects.chosen().map(|native| Arc::clone(native.socket())),
             clones: std::mem::take(&mut packet.effects.clones),
             changed: before != packet.bytes(),
         })

@@ -30,8 +30,26 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
             });
         }
     }
+    // Helpers of the host say themselves what they take.
+    let of_linux = |slot: &&u32| match program.insns().get(**slot as usize) {
+        Some(Insn::Call { target: CallTarget::Helper(id) }) => skep_abi::linux_helper(*id).is_some(),
+        _ => false,
+    };
+    if let Some(slot) = program.foreign_sockets().iter().find(of_linux) {
+        return Err(Error::NotProvided {
+            program: program.name().to_owned(),
+            slot: *slot as usize,
+            what: "a helper's argument that is a socket of an xskmap, or an object of the host".to_owned(),
+            provided: &SOCKETS,
+        });
+    }
     Ok(())
 }
+
+/// What the runtime provides instead.
+static SOCKETS: LazyLock<String> = LazyLock::new(|| {
+    "sockets of the context, of a sockmap or sockhash, and those that a helper has looked up".to_owned()
+});
 
 /// What an instruction needs and the runtime lacks.
 fn missing(insn: &Insn, types: Option<&Btf>) -> Option<String> {

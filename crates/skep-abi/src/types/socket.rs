@@ -9,7 +9,7 @@ use skep_isa::Size;
 /// The family's types.
 pub(super) static TYPES: &[&ProgramType] = &[
     &ProgramType { sections: &["sk_skb"], ..STREAM },
-    &ProgramType { attach: Some(4), sections: &["sk_skb/stream_parser"], ..STREAM },
+    &ProgramType { attach: Some(4), sections: &["sk_skb/stream_parser"], verdicts: &[], ..STREAM },
     &ProgramType { attach: Some(5), sections: &["sk_skb/stream_verdict"], ..STREAM },
     &ProgramType { attach: Some(38), sections: &["sk_skb/verdict"], ..STREAM },
     &ProgramType {
@@ -66,6 +66,7 @@ const STREAM: ProgramType = ProgramType {
     reads_packet: true,
     writes_packet: true,
     helpers: sets::STREAM,
+    verdicts: DROP_OR_PASS,
     ..ProgramType::PLAIN
 };
 

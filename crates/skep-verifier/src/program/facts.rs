@@ -29,6 +29,8 @@ pub(crate) struct Record {
     printed: BTreeMap<u32, Printed>,
     /// The types of the objects that some path allocates, and whether per CPU.
     allocated: BTreeSet<(u32, bool)>,
+    /// Slots of calls to which some path passes a socket that is not one of a structure `bpf_sock` or `bpf_tcp_sock`.
+    foreign_sockets: BTreeSet<u32>,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
@@ -126,6 +128,7 @@ impl Record {
             unwritten: vec![false; functions],
             printed: BTreeMap::new(),
             allocated: BTreeSet::new(),
+            foreign_sockets: BTreeSet::new(),
             journal: None,
         }
     }
@@ -283,6 +286,16 @@ impl Record {
     /// The types of the objects that some path allocates.
     pub(crate) fn take_allocated(&mut self) -> Box<[(u32, bool)]> {
         std::mem::take(&mut self.allocated).into_iter().collect()
+    }
+
+    /// Some path passes a socket of another kind to the call at that slot.
+    pub(crate) fn foreign_socket(&mut self, slot: usize) {
+        self.foreign_sockets.insert(slot as u32);
+    }
+
+    /// The slots of such calls.
+    pub(crate) fn take_foreign_sockets(&mut self) -> Box<[u32]> {
+        std::mem::take(&mut self.foreign_sockets).into_iter().collect()
     }
 
     /// Some path touches the byte at `-bytes` from `r10` in a frame of that function.

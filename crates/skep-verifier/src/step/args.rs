@@ -118,6 +118,7 @@ impl<'a> Transfer<'a> {
             }
             ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind()) => {
                 self.object_argument(proto, reg, value, &["sock_common"], false, true)?;
+                self.foreign_socket(value);
             }
             ArgKind::MapValue(access) => {
                 self.check_element(proto, reg, value)?;
@@ -201,10 +202,12 @@ impl<'a> Transfer<'a> {
             }
             ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
                 self.object_argument(proto, reg, value, types, nullable, true)?;
+                self.foreign_socket(value);
                 known.carried = value.reference;
             }
             ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
                 self.struct_argument(proto, reg, value, kinds, nullable)?;
+                self.foreign_socket(value);
                 known.carried = value.reference;
             }
             ArgKind::Object { types, nullable } => {
@@ -318,6 +321,17 @@ impl<'a> Transfer<'a> {
         let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
         let or_null = if nullable { " or null" } else { "" };
         Err(not_null(proto, reg, &format!("{}{or_null}", names.join(" or ")), value))
+    }
+
+    /// Records a socket that is not a structure which the runtime hands out for its own sockets.
+    fn foreign_socket(&mut self, value: &Value) {
+        let own = matches!(
+            value.kind,
+            Kind::Struct { of: StructKind::SockCommon | StructKind::Sock | StructKind::TcpSock, .. }
+        );
+        if !own && value.as_constant() != Some(0) {
+            self.record.foreign_socket(self.slot);
+        }
     }
 
     /// The size of the memory that the call returns.

@@ -5,8 +5,11 @@
 //! [`crate::Context`]. Helpers of programs that run on something else find none.
 
 use super::Packet;
+use crate::socket::NativeSocket;
 use skep_abi::RunEnv;
-use std::net::IpAddr;
+use skep_world::Socket;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// The effects of the last run on a packet.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,38 @@ pub(crate) struct Effects {
     pub(crate) events: Option<Vec<Event>>,
     /// Address and length of a context without addresses, which programs may read by its address.
     readable: (usize, usize),
+    /// What was done with sockets; most runs do nothing.
+    pub(crate) sockets: Option<Box<OfSockets>>,
+    /// The socket that the context itself is, for programs whose context is a socket.
+    pub(crate) own: Option<Arc<NativeSocket>>,
+    /// The bytes of a context's message.
+    pub(crate) data: Vec<u8>,
+}
+
+/// What a run did with sockets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfSockets {
+    /// What it has looked up, each socket once. They stay until the next run, so a release has nothing to do.
+    pub(crate) held: Vec<Arc<NativeSocket>>,
+    /// The socket that it chose for the packet, connection or message. `Some(None)`: none, in place of one.
+    pub(crate) chosen: Option<Option<Arc<NativeSocket>>>,
+    /// Where it bound the context's socket.
+    pub(crate) bound: Option<SocketAddr>,
+    /// The bytes of the message that the verdict is for, and those to wait for.
+    pub(crate) apply: Option<u32>,
+    pub(crate) cork: Option<u32>,
+}
+
+impl OfSockets {
+    /// The address of the socket for programs.
+    pub(crate) fn hold(&mut self, socket: &Arc<Socket>) -> &Arc<NativeSocket> {
+        let known = self.held.iter().position(|held| Arc::ptr_eq(held.socket(), socket));
+        let at = known.unwrap_or_else(|| {
+            self.held.push(NativeSocket::new(Arc::clone(socket)));
+            self.held.len() - 1
+        });
+        &self.held[at]
+    }
 }
 
 /// A sample that a program output to an array of perf events (`bpf_perf_event_output`).
@@ -75,6 +110,13 @@ pub enum Redirect {
         /// The CPU: the key in the map.
         cpu: u32,
     },
+    /// To a connected socket (`bpf_sk_redirect_map`, `bpf_msg_redirect_map` and the like): [`Outcome::socket`].
+    Stream {
+        /// The socket's cookie.
+        cookie: u64,
+        /// Whether it comes in at the socket, as if that had received it; otherwise the socket sends it.
+        ingress: bool,
+    },
     /// To an AF_XDP socket (`xskmap`).
     Socket {
         /// The socket's number, as the host wrote it into the map.
@@ -109,6 +151,8 @@ pub struct Outcome {
     pub devices: Vec<u32>,
     /// Samples that were output, in order. A map without a [`crate::PerfReader`] takes none.
     pub events: Vec<Event>,
+    /// The socket that the program chose for the packet: `bpf_sk_assign`, `bpf_sk_redirect_map` and the like.
+    pub socket: Option<Arc<Socket>>,
     /// Whether the bytes of the packet changed, or their number.
     pub changed: bool,
 }
@@ -154,6 +198,16 @@ impl Effects {
         }
     }
 
+    /// What the run has done with sockets.
+    pub(crate) fn sockets(&mut self) -> &mut OfSockets {
+        self.sockets.get_or_insert_default()
+    }
+
+    /// The socket that the run chose, if it chose one.
+    pub(crate) fn chosen(&self) -> Option<&Arc<NativeSocket>> {
+        self.sockets.as_ref()?.chosen.as_ref()?.as_ref()
+    }
+
     /// Forgets those of the run before.
     #[inline]
     pub(crate) fn begin(&mut self) {
@@ -163,6 +217,9 @@ impl Effects {
         }
         if !self.devices.is_empty() {
             self.devices.clear();
+        }
+        if self.sockets.is_some() {
+            self.sockets = None;
         }
     }
 }

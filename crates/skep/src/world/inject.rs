@@ -482,7 +482,7 @@ fn way_of(redirect: Redirect) -> (Next, Option<IpAddr>) {
         Redirect::Peer { index } => (Next::new(Station::Peer, index), None),
         Redirect::Neighbour { index, next_hop } => (Next::new(Station::Neighbour, index), next_hop),
         // Only XDP programs have maps of targets.
-        Redirect::Devices | Redirect::Cpu { .. } | Redirect::Socket { .. } => {
+        Redirect::Devices | Redirect::Cpu { .. } | Redirect::Socket { .. } | Redirect::Stream { .. } => {
             (Next::new(Station::Leave, 0), None)
         }
     }

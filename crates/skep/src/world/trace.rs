@@ -294,6 +294,7 @@ impl Names<'_> {
             Redirect::Devices => "to several devices".to_owned(),
             Redirect::Cpu { cpu } => format!("to CPU {cpu}"),
             Redirect::Socket { socket } => format!("to socket {socket}"),
+            Redirect::Stream { cookie, .. } => format!("to the socket with the cookie {cookie}"),
             Redirect::Peer { index } => format!("into the peer of {}", self.name(index)),
             Redirect::Neighbour { index, next_hop: None } => {
                 format!("to a neighbour on {}", self.name(index))

@@ -45,6 +45,14 @@ pub enum OwnParam {
     Node,
     /// A function of the program that compares two nodes.
     Less,
+    /// The packet's context.
+    Context,
+    /// A dynptr, or room for one in the program's stack.
+    Dynptr,
+    /// A buffer of the program's own, or null. The next parameter is its size.
+    Buffer,
+    /// The size of the buffer before it in bytes, constant.
+    Size,
 }
 
 /// An iterator that a runtime provides.
@@ -71,13 +79,15 @@ pub enum OwnReturn {
     ElementOrNull,
     /// The address of an allocated object or of a node in it, or null.
     Object,
+    /// The address of as many bytes as [`OwnParam::Size`] says, or null.
+    BytesOrNull,
 }
 
 /// The iterator over a range of numbers.
 const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 25] = [
+pub static OWN_KFUNCS: [OwnKfunc; 34] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -111,7 +121,21 @@ pub static OWN_KFUNCS: [OwnKfunc; 25] = [
     own("bpf_rbtree_root", &[OwnParam::Tree], OwnReturn::Object),
     own("bpf_rbtree_left", &[OwnParam::Tree, OwnParam::Node], OwnReturn::Object),
     own("bpf_rbtree_right", &[OwnParam::Tree, OwnParam::Node], OwnReturn::Object),
+    own("bpf_dynptr_from_skb", FROM_PACKET, OwnReturn::Number),
+    own("bpf_dynptr_from_xdp", FROM_PACKET, OwnReturn::Number),
+    own("bpf_dynptr_slice", SLICE, OwnReturn::BytesOrNull),
+    own("bpf_dynptr_slice_rdwr", SLICE, OwnReturn::BytesOrNull),
+    own("bpf_dynptr_adjust", &[OwnParam::Dynptr, OwnParam::Number, OwnParam::Number], OwnReturn::Number),
+    own("bpf_dynptr_is_null", &[OwnParam::Dynptr], OwnReturn::Number),
+    own("bpf_dynptr_is_rdonly", &[OwnParam::Dynptr], OwnReturn::Number),
+    own("bpf_dynptr_size", &[OwnParam::Dynptr], OwnReturn::Number),
+    own("bpf_dynptr_clone", &[OwnParam::Dynptr, OwnParam::Dynptr], OwnReturn::Number),
 ];
+
+/// The context, flags, and room for the dynptr.
+const FROM_PACKET: &[OwnParam] = &[OwnParam::Context, OwnParam::Number, OwnParam::Dynptr];
+/// A dynptr, an offset in it, a buffer for a copy and the size.
+const SLICE: &[OwnParam] = &[OwnParam::Dynptr, OwnParam::Number, OwnParam::Buffer, OwnParam::Size];
 
 /// A list, a node, and what Linux's verifier adds.
 const PUSH: &[OwnParam] = &[OwnParam::List, OwnParam::Node, OwnParam::Ignored, OwnParam::Ignored];

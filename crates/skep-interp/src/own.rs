@@ -22,6 +22,9 @@ use crate::registers::{self, RegSet};
 use crate::violation::{MemoryAccess, Reason};
 use crate::watch::Checking;
 
+/// Bytes of a dynptr.
+const DYNPTR: u64 = 16;
+
 /// An iterator between `new` and `destroy`.
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -61,11 +64,23 @@ impl Checking<'_, '_> {
             return Err(Reason::UninitialisedRegister(reg));
         }
         for (number, (param, value)) in (1..).zip(own.params.iter().zip(args)) {
+            if *param == OwnParam::Buffer && value != 0 {
+                // Its size is the next argument, of 32 bits.
+                let bytes = args.get(usize::from(number)).map_or(0, |bytes| u64::from(*bytes as u32));
+                if bytes > 0 {
+                    self.check(MemoryAccess { address: value, bytes, kind: AccessKind::Write })?;
+                }
+            }
             let fits = match *param {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
                 OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
                 OwnParam::Less => self.is_function(value),
+                OwnParam::Context => value == self.context,
+                // Those that are lent to a callback are elsewhere.
+                OwnParam::Dynptr => {
+                    value.is_multiple_of(8) && (number == 1 || self.stack(value, DYNPTR).is_some())
+                }
                 _ => true,
             };
             if !fits {
@@ -80,6 +95,12 @@ impl Checking<'_, '_> {
         self.written = self.written.without(registers::arguments().with(Reg::R0));
         if own.returns != OwnReturn::Nothing {
             self.written = self.written.with(Reg::R0);
+        }
+        if own.returns == OwnReturn::BytesOrNull
+            && result != 0
+            && let Some(size) = own.params.iter().position(|param| *param == OwnParam::Size)
+        {
+            self.memory.learn_memory(result, u64::from(args[size] as u32));
         }
         let Some(of) = own.iterator() else { return };
         if has(own, KfuncFlags::ITER_NEW) {

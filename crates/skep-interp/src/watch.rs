@@ -43,7 +43,7 @@ pub(crate) struct Checking<'a, 'r> {
     frames: Vec<StackFrame>,
     /// Initialised registers of the current function.
     pub(crate) written: RegSet,
-    context: u64,
+    pub(crate) context: u64,
     /// The buffer's address.
     buffer: u64,
     executed: u64,
@@ -128,7 +128,7 @@ impl<'a, 'r> Checking<'a, 'r> {
     }
 
     /// Whether the program may access that memory. Writes make stack bytes readable.
-    fn check(&mut self, access: MemoryAccess) -> Result<(), Reason> {
+    pub(crate) fn check(&mut self, access: MemoryAccess) -> Result<(), Reason> {
         let MemoryAccess { address, bytes, kind } = access;
         let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
         if let Some(checked) = self.check_iterators(access) {

@@ -113,7 +113,7 @@ pub enum Error {
         most: usize,
     },
     /// A program calls a helper that is not provided for what its type runs on.
-    #[error("program {program}: bpf_{helper} is not provided to programs of type {program_type}")]
+    #[error("program {program}: {helper} is not provided to programs of type {program_type}")]
     HelperOfContext {
         /// The program.
         program: String,

@@ -78,6 +78,8 @@ mod packet;
 mod program;
 mod provides;
 mod runtime;
+#[cfg(test)]
+mod slices_tests;
 /// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

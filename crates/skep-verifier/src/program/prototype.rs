@@ -141,6 +141,11 @@ impl Prototype {
             OwnParam::Tree => Some(What::Root(Collection::Tree)),
             OwnParam::Node => Some(What::Node),
             OwnParam::Less => Some(What::Less),
+            // The functions that take one check it themselves.
+            OwnParam::Context => Some(What::Ignored),
+            OwnParam::Dynptr => Some(What::Dynptr),
+            OwnParam::Buffer => Some(What::Sized { access: Access::Write, constant: true }),
+            OwnParam::Size => Some(What::Size),
             _ => None,
         };
         let param = |declared: &OwnParam| {
@@ -157,6 +162,8 @@ impl Prototype {
             (OwnReturn::Number, _) => Returned::Number,
             // The call itself says of which type.
             (OwnReturn::Object, _) => Returned::Object(0),
+            // Likewise, how many.
+            (OwnReturn::BytesOrNull, _) => Returned::Memory(0),
             (OwnReturn::ElementOrNull, Some(iterator)) => Returned::Memory(iterator.element),
             (returns, _) => Returned::Unknown(format!("{returns:?}")),
         };

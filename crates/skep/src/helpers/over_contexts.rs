@@ -4,7 +4,7 @@
 //! here take it for a packet's context. So this list is checked at load, and a helper that is not in it is refused.
 
 use crate::error::Error;
-use skep_abi::ArgKind;
+use skep_abi::{ArgKind, OwnParam};
 use skep_isa::{CallTarget, Insn};
 use skep_verifier::Verified;
 
@@ -17,11 +17,21 @@ pub(crate) fn check(program: &Verified) -> Result<(), Error> {
     let kind = program.program_type();
     let reached = program.insns().iter().zip(program.facts()).filter(|(_, fact)| fact.reached);
     for (insn, _) in reached {
-        let Insn::Call { target: CallTarget::Helper(id) } = *insn else { continue };
-        let Some(proto) = kind.helper(id) else { continue };
-        let takes = proto.args.iter().any(|kind| matches!(kind, ArgKind::Context | ArgKind::ContextOrNull));
-        if takes && !ANY_CONTEXT.contains(&id) {
-            let (program, helper) = (program.name().to_owned(), proto.name.to_string());
+        let taker = match *insn {
+            Insn::Call { target: CallTarget::Helper(id) } if !ANY_CONTEXT.contains(&id) => kind
+                .helper(id)
+                .filter(|proto| {
+                    let context = |kind: &ArgKind| matches!(kind, ArgKind::Context | ArgKind::ContextOrNull);
+                    proto.args.iter().any(context)
+                })
+                .map(|proto| format!("bpf_{}", proto.name)),
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => skep_abi::own_kfunc(id as u32)
+                .filter(|own| own.params.contains(&OwnParam::Context))
+                .map(|own| own.name.to_owned()),
+            _ => None,
+        };
+        if let Some(helper) = taker {
+            let program = program.name().to_owned();
             return Err(Error::HelperOfContext { program, program_type: kind.name, helper });
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{iterators, objects, sections};
+use super::{dynptr, iterators, objects, sections};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 25] = [
+static OWN: [(&str, HelperFn); 34] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -32,6 +32,15 @@ static OWN: [(&str, HelperFn); 25] = [
     ("bpf_rbtree_root", helper!(objects::rbtree_root, 1)),
     ("bpf_rbtree_left", helper!(objects::rbtree_left, 2)),
     ("bpf_rbtree_right", helper!(objects::rbtree_right, 2)),
+    ("bpf_dynptr_from_skb", helper!(dynptr::from_skb, 3)),
+    ("bpf_dynptr_from_xdp", helper!(dynptr::from_xdp, 3)),
+    ("bpf_dynptr_slice", helper!(dynptr::slice, 4)),
+    ("bpf_dynptr_slice_rdwr", helper!(dynptr::slice_rdwr, 4)),
+    ("bpf_dynptr_adjust", helper!(dynptr::adjust, 3)),
+    ("bpf_dynptr_is_null", helper!(dynptr::is_null, 1)),
+    ("bpf_dynptr_is_rdonly", helper!(dynptr::is_rdonly, 1)),
+    ("bpf_dynptr_size", helper!(dynptr::size, 1)),
+    ("bpf_dynptr_clone", helper!(dynptr::clone, 2)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

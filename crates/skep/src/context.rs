@@ -14,7 +14,7 @@
 
 use crate::error::Error;
 use crate::image::Input;
-use crate::packet::{Effects, Redirect};
+use crate::packet::{Effects, Redirect, Sysctl};
 use crate::program::{Engine, Program};
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
@@ -286,6 +286,32 @@ impl Context {
     /// For how many bytes the last run asks to wait before it is run again (`bpf_msg_cork_bytes`).
     pub fn cork_bytes(&self) -> Option<u32> {
         self.effects.sockets.as_ref()?.cork
+    }
+
+    /// Sets the result so far of the operation that asks, for `bpf_get_retval`.
+    pub fn set_retval(&mut self, value: i32) {
+        self.effects.told.retval = value;
+    }
+
+    /// The result of the operation as the host set it or a program left it (`bpf_set_retval`). In Linux a program that
+    /// refuses the operation makes this `-EPERM` (-1) unless it is a negated error number already.
+    pub fn retval(&self) -> i32 {
+        self.effects.told.retval
+    }
+
+    /// Sets the cookie of the attachment, for `bpf_get_attach_cookie`.
+    pub fn set_attach_cookie(&mut self, cookie: u64) {
+        self.effects.told.cookie = cookie;
+    }
+
+    /// Sets the system setting that is being read or written, for programs of type `cgroup_sysctl`.
+    pub fn set_sysctl(&mut self, sysctl: Sysctl) {
+        self.effects.told.sysctl = Some(Box::new(sysctl));
+    }
+
+    /// The system setting, with the new value as a program left it.
+    pub fn sysctl(&self) -> Option<&Sysctl> {
+        self.effects.told.sysctl.as_deref()
     }
 
     /// The flow keys of a flow dissector: `struct bpf_flow_keys`, 56 bytes.

@@ -33,6 +33,7 @@ pub(crate) mod conformance;
 mod dynptr;
 mod encap;
 mod format;
+mod hooks;
 mod iterators;
 pub(crate) mod lock;
 mod map;
@@ -131,6 +132,10 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (97, helper!(resize::ecn_set_ce, 1)),
     (98, helper!(socket::get_listener_sock, 1)),
     (99, helper!(socket::skc_lookup_tcp, 5)),
+    (101, helper!(hooks::sysctl_get_name, 4)),
+    (102, helper!(hooks::sysctl_get_current_value, 3)),
+    (103, helper!(hooks::sysctl_get_new_value, 3)),
+    (104, helper!(hooks::sysctl_set_new_value, 3)),
     (105, helper!(text::strtol, 4)),
     (106, helper!(text::strtoul, 4)),
     (112, helper!(probe::read_user, 3)),
@@ -162,9 +167,12 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (170, helper!(timer::set_callback, 2)),
     (171, helper!(timer::start, 3)),
     (172, helper!(timer::cancel, 1)),
+    (174, helper!(hooks::get_attach_cookie, 1)),
     (177, helper!(print::trace_vprintk, 4)),
     (181, helper!(callback::bpf_loop, 4)),
     (182, helper!(text::strncmp, 3)),
+    (186, helper!(hooks::get_retval, 0)),
+    (187, helper!(hooks::set_retval, 1)),
     (188, helper!(xdp::get_buff_len, 1)),
     (189, helper!(xdp::load_bytes, 4)),
     (190, helper!(xdp::store_bytes, 4)),
@@ -221,7 +229,7 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 20] = [
+    const FAILING: [(u32, [u64; 5]); 22] = [
         (4, [OUT, BYTES, 9, 0, 0]),
         (16, [OUT, BYTES, 0, 0, 0]),
         (20, [CONTEXT, OUT, BYTES, 0, 0]),
@@ -231,6 +239,8 @@ mod tests {
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
         (88, [QUEUE, OUT, 0, 0, 0]),
         (89, [QUEUE, OUT, 0, 0, 0]),
+        (102, [CONTEXT, OUT, BYTES, 0, 0]),
+        (103, [CONTEXT, OUT, BYTES, 0, 0]),
         (105, [TEXT, 2, 0, OUT, 0]),
         (106, [TEXT, 2, 0, OUT, 0]),
         (112, [OUT, BYTES, 9, 0, 0]),

@@ -105,7 +105,7 @@ pub use image::LoadTimes;
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
-pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Tunnel, Vlan};
+pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
 pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;

@@ -17,7 +17,7 @@ mod info;
 mod room;
 mod tunnel;
 
-pub use effects::{Copied, Event, Outcome, Redirect};
+pub use effects::{Copied, Event, Outcome, Redirect, Sysctl};
 pub(crate) use effects::{DeviceTarget, Effects};
 pub use info::{Checksum, PacketInfo, Vlan};
 pub use tunnel::Tunnel;

@@ -194,9 +194,8 @@ fn effects(
 }
 
 fn of_helper(proto: Option<&HelperProto>) -> Effects {
-    let Some(proto) = proto else {
-        return Effects { moves_packet: true, sleeps: true, throws: false, leaves: false };
-    };
+    // A call of a helper that the host lacks is refused where the function itself is verified.
+    let Some(proto) = proto else { return Effects::default() };
     // A write through a dynptr may go to a packet, and move it.
     let moves_packet = proto.moves_packet || proto.flags.has(HelperFlags::WRITES_DYNPTR);
     let leaves = proto.ret == RetKind::TailCall;

@@ -9,7 +9,8 @@ use skep_isa::{CallTarget, Insn};
 use skep_verifier::Verified;
 
 /// Helpers that look at the program's type before they look at its context, or do not look at it.
-const ANY_CONTEXT: &[u32] = &[super::TAIL_CALL, PERF_EVENT_OUTPUT, 46, 84, 85, 99, 122, 124];
+const ANY_CONTEXT: &[u32] =
+    &[super::TAIL_CALL, PERF_EVENT_OUTPUT, 46, 84, 85, 99, 101, 102, 103, 104, 122, 124, 174];
 const PERF_EVENT_OUTPUT: u32 = 25;
 
 /// Checks each call of a helper with a context.

@@ -24,6 +24,7 @@ pub(crate) struct Effects {
     pub(crate) program: u32,
     /// Copies of the samples that were output, if somebody wants them.
     pub(crate) events: Option<Vec<Event>>,
+    pub(crate) told: Told,
     /// Address and length of a context without addresses, which programs may read by its address.
     readable: (usize, usize),
     /// What was done with sockets; most runs do nothing.
@@ -58,6 +59,27 @@ impl OfSockets {
         });
         &self.held[at]
     }
+}
+
+/// What the place where a program is attached tells it, and what the program answers. It stays from run to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// The result so far of the operation that asks.
+    pub(crate) retval: i32,
+    /// The cookie of the attachment.
+    pub(crate) cookie: u64,
+    pub(crate) sysctl: Option<Box<Sysctl>>,
+}
+
+/// A system setting that is being read or written, for programs of type `cgroup_sysctl`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sysctl {
+    /// Its name below `/proc/sys`, like `net/ipv4/tcp_mem`.
+    pub name: String,
+    /// Its value as somebody who reads it gets it, usually with a line feed at its end; `None` if it cannot be read.
+    pub current: Option<Vec<u8>>,
+    /// What is being written; `None` while it is being read. A program may replace it (`bpf_sysctl_set_new_value`).
+    pub new: Option<Vec<u8>>,
 }
 
 /// A sample that a program output to an array of perf events (`bpf_perf_event_output`).

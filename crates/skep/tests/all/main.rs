@@ -23,5 +23,6 @@ mod samples;
 mod sleepable;
 mod tasks;
 mod timers;
+mod told;
 mod user_rings;
 mod verdicts;

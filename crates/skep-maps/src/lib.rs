@@ -108,7 +108,7 @@ mod version;
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
 pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Target, Unfrozen};
-pub use members::{Member, Object};
+pub use members::{MakeMember, Member, Object};
 pub use options::Options;
 pub use perf_reader::{PerfReader, Sample};
 pub use references::References;

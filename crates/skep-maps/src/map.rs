@@ -483,7 +483,8 @@ impl Map {
     /// # Safety
     ///
     /// As for [`lookup_ptr`](Self::lookup_ptr); `value` is readable for the map's value size, at any alignment, and
-    /// others may write there: it may even be a value of this map.
+    /// others may write there: it may even be a value of this map. For a map of sockets it is what the function demands
+    /// that [`let_programs_store`](Self::let_programs_store) was given.
     #[inline]
     pub unsafe fn update_ptr(&self, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
         // SAFETY: by the caller's contract.

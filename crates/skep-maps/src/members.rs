@@ -18,7 +18,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use skep_abi::{MapDef, MapKind};
 use skep_mem::CacheStats;
@@ -79,6 +79,13 @@ impl fmt::Debug for Member {
     }
 }
 
+/// Makes an element of the address of a socket that a program stores, or says why not by a positive error number.
+///
+/// # Safety
+///
+/// The address is what the verifier takes for a socket, in a run of the runtime that chose this function.
+pub type MakeMember = unsafe fn(u64) -> Result<Member, i32>;
+
 /// What distinguishes the kinds.
 #[derive(Debug)]
 pub(crate) struct Rules {
@@ -128,6 +135,7 @@ pub(crate) fn rules(kind: MapKind) -> Option<&'static Rules> {
 pub(crate) struct Members {
     table: References,
     owned: Mutex<Owned>,
+    maker: OnceLock<MakeMember>,
     rules: &'static Rules,
     key_size: usize,
 }
@@ -140,11 +148,30 @@ pub(crate) struct Replaced(Option<Arc<Member>>);
 
 impl Members {
     pub(crate) fn new(def: &MapDef, rules: &'static Rules, table: References) -> Self {
-        Self { table, owned: Mutex::default(), rules, key_size: def.key_size as usize }
+        Self {
+            table,
+            owned: Mutex::default(),
+            maker: OnceLock::new(),
+            rules,
+            key_size: def.key_size as usize,
+        }
     }
 
     pub(crate) fn rules(&self) -> &'static Rules {
         self.rules
+    }
+
+    /// How programs store elements; `None` if they cannot.
+    pub(crate) fn maker(&self) -> Option<MakeMember> {
+        self.maker.get().copied()
+    }
+
+    /// Lets programs store elements. The first function stays.
+    pub(crate) fn let_programs_store(&self, make: MakeMember) {
+        // Only maps that programs look elements up in take them from programs.
+        if self.rules.seen {
+            let _ = self.maker.set(make);
+        }
     }
 
     fn lock(&self, patience: Patience) -> Result<MutexGuard<'_, Owned>, OpError> {

@@ -12,6 +12,7 @@ use crate::object::{Object, ProgramOptions, Variable};
 use crate::program::Program;
 use crate::provides;
 use crate::runtime::Runtime;
+use crate::socket::make_member;
 use crate::steps::steps;
 use skep_abi::{Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
 use skep_btf::ObjectLayouts;
@@ -406,6 +407,7 @@ impl<'a> Linker<'a> {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
                 contract::keep_objects(def, given, keeper, &self.layouts(def, &mut layouts)?)?;
+                given.let_programs_store(make_member);
                 maps.push(Some(Arc::clone(given)));
                 continue;
             }
@@ -429,6 +431,7 @@ impl<'a> Linker<'a> {
             let shared = self.runtime.shared();
             contract::keep_objects(def, &map, keeper, &self.layouts(def, &mut layouts)?)?;
             shared.dispatch.wire(&map);
+            map.let_programs_store(make_member);
             maps.push(Some(map));
         }
         Ok(MapsOfLoad { by_index: maps, unused })

@@ -38,14 +38,15 @@ const SOCK_WORDS: usize = 20;
 /// Where the structure of TCP begins.
 const TCP: u64 = std::mem::offset_of!(NativeSocket, tcp) as u64;
 const _: () = assert!(size_of::<NativeSocket>() == 256 && TCP == 128 && size_of::<Tcp>() == 112);
-/// Words of `struct bpf_sock` that options change.
-const MARK: usize = 4;
-const PRIORITY: usize = 5;
 /// `SOL_SOCKET` with `SO_MARK` and `SO_PRIORITY`.
 const SO_MARK: (i32, i32) = (1, 36);
 const SO_PRIORITY: (i32, i32) = (1, 12);
 
 impl NativeSocket {
+    /// Words of `struct bpf_sock` that options change.
+    pub(crate) const MARK: usize = 4;
+    pub(crate) const PRIORITY: usize = 5;
+
     pub(crate) fn new(socket: Arc<Socket>) -> Arc<Self> {
         let sock = sock(&socket).map(AtomicU32::new);
         let tcp = socket.tcp;
@@ -108,6 +109,11 @@ impl NativeSocket {
         !matches!(self.socket.state, SocketState::TimeWait | SocketState::NewSynReceived)
     }
 
+    /// Changes a field that is also an option.
+    pub(crate) fn set_word(&self, word: usize, value: u32) {
+        self.sock[word].store(value, Ordering::Relaxed);
+    }
+
     /// The structure's words.
     pub(crate) fn words(&self) -> [u32; SOCK_WORDS] {
         std::array::from_fn(|at| self.sock[at].load(Ordering::Relaxed))
@@ -142,6 +148,22 @@ pub fn socket_member(socket: Arc<Socket>) -> Member {
 pub fn socket_of(member: &Member) -> Option<Arc<Socket>> {
     let native = member.object().downcast_ref::<NativeSocket>()?;
     Some(Arc::clone(native.socket()))
+}
+
+/// The element for a socket that a program stores.
+///
+/// # Safety
+///
+/// As for [`NativeSocket::of`].
+pub(crate) unsafe fn make_member(pointer: u64) -> Result<Member, i32> {
+    const EINVAL: i32 = 22;
+    const EOPNOTSUPP: i32 = 95;
+    // SAFETY: the caller's promise.
+    let socket = unsafe { NativeSocket::keep(pointer) }.ok_or(EINVAL)?;
+    let state = socket.socket().state;
+    let stored = socket.socket().protocol != Protocol::Tcp
+        || matches!(state, SocketState::Established | SocketState::Listen);
+    if stored { Ok(socket.member()) } else { Err(EOPNOTSUPP) }
 }
 
 /// The sockets that exist, for checking mode.
@@ -185,8 +207,8 @@ fn sock(socket: &Socket) -> [u32; SOCK_WORDS] {
         _ => (1, 6),
     };
     let set = |(level, name)| socket.options.number(level, name).map(i32::cast_unsigned);
-    words[MARK] = set(SO_MARK).unwrap_or(socket.mark);
-    words[PRIORITY] = set(SO_PRIORITY).unwrap_or(socket.priority);
+    words[NativeSocket::MARK] = set(SO_MARK).unwrap_or(socket.mark);
+    words[NativeSocket::PRIORITY] = set(SO_PRIORITY).unwrap_or(socket.priority);
     address(socket.local, &mut words[6..11]);
     words[11] = socket.local.port().into();
     if let Some(remote) = socket.remote {

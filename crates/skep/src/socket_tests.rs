@@ -10,12 +10,12 @@ use std::sync::Arc;
 const EINVAL: u64 = -22i64 as u64;
 const EEXIST: u64 = -17i64 as u64;
 
-fn at(text: &str) -> SocketAddr {
+pub(crate) fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
 /// A machine with a device in each of two namespaces.
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     let mut machine = Machine::new();
     machine.add_device(Device::new("eth0").address("10.0.0.1/24".parse().expect("one"))).expect("added");
     machine.add_device(Device::new("eth1").namespace(7)).expect("added");
@@ -23,13 +23,13 @@ fn machine() -> Machine {
 }
 
 /// A program in a world, and its maps.
-struct Loaded {
-    program: Program,
-    maps: Vec<Arc<Map>>,
+pub(crate) struct Loaded {
+    pub(crate) program: Program,
+    pub(crate) maps: Vec<Arc<Map>>,
     world: World,
 }
 
-fn try_load(kind: &str, text: &str, maps: Vec<MapDef>, machine: Machine) -> Result<Loaded, Error> {
+pub(crate) fn try_load(kind: &str, text: &str, maps: Vec<MapDef>, machine: Machine) -> Result<Loaded, Error> {
     let kind = ProgramType::from_name(kind).unwrap_or_else(|| panic!("{kind}"));
     let bytes = skep_isa::encode_bytes(&skep_isa::assemble(text).expect("a program")).expect("its bytes");
     let object = Object::from_bytecode_and_maps("program", kind, &bytes, maps)?;
@@ -39,13 +39,13 @@ fn try_load(kind: &str, text: &str, maps: Vec<MapDef>, machine: Machine) -> Resu
     Ok(Loaded { program: module.programs()[0].clone(), maps: module.maps().to_vec(), world })
 }
 
-fn load(kind: &str, text: &str, maps: Vec<MapDef>, machine: Machine) -> Loaded {
+pub(crate) fn load(kind: &str, text: &str, maps: Vec<MapDef>, machine: Machine) -> Loaded {
     try_load(kind, text, maps, machine).unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl Loaded {
     /// The result in each mode, which must be the same, and the packet of the last run.
-    fn on_packet(&self, make: impl Fn() -> Packet) -> (u64, Packet) {
+    pub(crate) fn on_packet(&self, make: impl Fn() -> Packet) -> (u64, Packet) {
         let mut checked = make();
         let result = self.program.run_checked(&mut checked, &mut [], 1 << 24).expect("it is interpreted");
         let result = result.unwrap_or_else(|violation| panic!("{violation}"));
@@ -60,7 +60,7 @@ impl Loaded {
     }
 
     /// The same over a context.
-    fn on_context(&self, fill: impl Fn(&mut Context)) -> (u64, Context) {
+    pub(crate) fn on_context(&self, fill: impl Fn(&mut Context)) -> (u64, Context) {
         let make = || {
             let mut context = Context::of(&self.program).expect("a context");
             fill(&mut context);
@@ -81,7 +81,7 @@ impl Loaded {
     }
 }
 
-fn udp_packet(device: u32) -> Packet {
+pub(crate) fn udp_packet(device: u32) -> Packet {
     let mut packet = Packet::new(&[0; 64]);
     packet.info.ingress_ifindex = device;
     packet
@@ -109,7 +109,7 @@ fn tuple(from: &str, to: &str) -> String {
 }
 
 /// Looks a socket up, and returns 0 if there is none; otherwise what `then` does with the socket in `r6`.
-fn looking_up(helper: u32, from: &str, to: &str, netns: i64, flags: u64, then: &str) -> String {
+pub(crate) fn looking_up(helper: u32, from: &str, to: &str, netns: i64, flags: u64, then: &str) -> String {
     format!(
         "r7 = r1
          {}
@@ -417,12 +417,12 @@ fn a_classifier_assigns_a_packet_to_a_socket_of_its_namespace() {
     assert_eq!(run(&text.replace("r3 = 0\n", "r3 = 1\n"), &|| udp_packet(1)) as u64, EINVAL);
 }
 
-fn sockets(kind: MapKind) -> MapDef {
+pub(crate) fn sockets(kind: MapKind) -> MapDef {
     MapDef::new("sockets", kind, 4, 8, 4)
 }
 
 /// The socket at the key in the map goes to `r6`; 99 is returned if there is none.
-const FROM_MAP: &str = "
+pub(crate) const FROM_MAP: &str = "
     r7 = r1
     *(u32 *)(r10 - 4) = 0
     r2 = r10

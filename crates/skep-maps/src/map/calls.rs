@@ -36,7 +36,7 @@ impl Calls {
             (Table::Array(_), _) => Self { look_up: look_up_array, update, delete },
             (Table::Trie(_), _) => Self { look_up: look_up_trie, update, delete },
             (Table::Targets(_), _) => Self { look_up: look_up_target, update, delete },
-            (Table::Members(_), _) => Self { look_up: look_up_member, update, delete },
+            (Table::Members(_), _) => Self { look_up: look_up_member, update: update_member, delete },
             (Table::References(_), _) => Self { look_up: look_up_reference, update, delete },
             (Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_), _) => {
                 Self { look_up: look_up_nothing, update, delete }
@@ -124,6 +124,19 @@ unsafe extern "C" fn update(map: &Map, key: *const u8, value: *const u8, flags: 
     let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
     // SAFETY: by the caller's contract.
     status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, Caller::Cpu(cpu)) })
+}
+
+/// The value is an object that a program may pass, which the runtime turns into an element.
+unsafe extern "C" fn update_member(map: &Map, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
+    let Table::Members(members) = &map.table else { return -i64::from(errno::EOPNOTSUPP) };
+    let Some(make) = members.maker() else { return -i64::from(errno::EOPNOTSUPP) };
+    // SAFETY: by the caller's contract, which for such maps is that of the function and of `set_member_ptr`.
+    unsafe {
+        match make(value.addr() as u64) {
+            Ok(member) => map.set_member_ptr(key, member, flags, cpu),
+            Err(errno) => -i64::from(errno),
+        }
+    }
 }
 
 unsafe extern "C" fn replace_fast_path<const SIZE: usize, const WORDS: usize>(

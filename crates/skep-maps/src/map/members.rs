@@ -6,7 +6,7 @@ use super::{Map, status};
 use crate::caller::Caller;
 use crate::error::MapError;
 use crate::leaf_lock::Patience;
-use crate::members::{Member, Members, Replaced};
+use crate::members::{MakeMember, Member, Members, Replaced};
 use crate::op_error::{OpError, errno};
 use crate::table::Table;
 use crate::update::UpdateFlags;
@@ -75,6 +75,14 @@ impl Map {
 
 /// The same, for programs.
 impl Map {
+    /// Lets programs store sockets in a `sockmap` or `sockhash` by [`update_ptr`](Self::update_ptr), whose value is
+    /// then the socket's address. Without effect for other kinds, and after the first call.
+    pub fn let_programs_store(&self, make: MakeMember) {
+        if let Table::Members(members) = &self.table {
+            members.let_programs_store(make);
+        }
+    }
+
     /// The element of a key; `None` for other kinds too. It stays as it is until the section ends.
     ///
     /// # Safety

@@ -9,9 +9,10 @@ use skep_isa::{CallTarget, Insn};
 use skep_verifier::Verified;
 
 /// Helpers that look at the program's type before they look at its context, or do not look at it.
-const ANY_CONTEXT: &[u32] =
-    &[super::TAIL_CALL, PERF_EVENT_OUTPUT, 46, 84, 85, 99, 101, 102, 103, 104, 122, 124, 174];
-const PERF_EVENT_OUTPUT: u32 = 25;
+const ANY_CONTEXT: &[u32] = &[
+    12, 25, 46, 49, 53, 57, 59, 60, 61, 62, 63, 64, 70, 71, 82, 84, 85, 90, 91, 99, 101, 102, 103, 104, 122,
+    124, 174,
+];
 
 /// Checks each call of a helper with a context.
 pub(crate) fn check(program: &Verified) -> Result<(), Error> {

@@ -8,9 +8,11 @@
 //! size is an index into a table of segment sizes, those of Linux. The hash is keyed with a secret of the runtime, so
 //! cookies are not those of the system's kernel: what one runtime makes, programs of the same runtime check.
 
-use super::errno::{EACCES, EINVAL};
+use super::errno::{EACCES, EINVAL, ENOENT};
 use crate::shared::Shared;
+use crate::socket::NativeSocket;
 use skep_abi::RunEnv;
+use skep_world::{Protocol, SocketState};
 use std::hash::{DefaultHasher, Hasher};
 
 /// Nanoseconds of a period.
@@ -40,14 +42,108 @@ pub(super) unsafe fn gen_ipv6(ip: u64, tcp: u64, size: u64, env: *mut RunEnv) ->
 #[inline]
 pub(super) unsafe fn check_ipv4(ip: u64, tcp: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the prototype says that both have 20 readable bytes.
-    unsafe { check(&ipv4(ip), tcp, env) }
+    unsafe { acknowledges(&ipv4(ip), tcp, env) }
 }
 
 #[inline]
 pub(super) unsafe fn check_ipv6(ip: u64, tcp: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the prototype says that `ip` has 40 readable bytes and `tcp` 20.
-    unsafe { check(&ipv6(ip), tcp, env) }
+    unsafe { acknowledges(&ipv6(ip), tcp, env) }
 }
+
+/// The cookie for a SYN that a listening socket has received, by its headers.
+#[inline]
+pub(super) unsafe fn make(
+    socket: u64,
+    ip: u64,
+    ip_len: u64,
+    tcp: u64,
+    tcp_len: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the prototype says that the argument is a socket, and how many bytes the headers have.
+    unsafe {
+        let (from, flags) = match connection(socket, (ip, ip_len), (tcp, tcp_len)) {
+            Ok(connection) => connection,
+            Err(errno) => return errno,
+        };
+        if flags & (SYN | ACK | FIN | RST) != SYN {
+            return EINVAL;
+        }
+        match from {
+            Either::V4(from) => generate(&from, tcp, tcp_len, &SIZES, env),
+            Either::V6(from) => generate(&from, tcp, tcp_len, &SIZES_IPV6, env),
+        }
+    }
+}
+
+/// Whether an ACK that a listening socket has received acknowledges such a cookie.
+#[inline]
+pub(super) unsafe fn check(
+    socket: u64,
+    ip: u64,
+    ip_len: u64,
+    tcp: u64,
+    tcp_len: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        let (from, flags) = match connection(socket, (ip, ip_len), (tcp, tcp_len)) {
+            Ok(connection) => connection,
+            Err(errno) => return errno,
+        };
+        if flags & (SYN | ACK | RST) != ACK {
+            return ENOENT;
+        }
+        let (Either::V4(from) | Either::V6(from)) = from;
+        if acknowledges(&from, tcp, env) == 0 { 0 } else { ENOENT }
+    }
+}
+
+/// Flags of a TCP header.
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+enum Either {
+    V4(Addresses),
+    V6(Addresses),
+}
+
+/// The addresses of a connection to a listening socket, and the flags of its segment.
+///
+/// # Safety
+///
+/// The first is a socket of this runtime; the headers have as many readable bytes as is said.
+unsafe fn connection(
+    socket: u64,
+    (ip, ip_len): (u64, u64),
+    (tcp, tcp_len): (u64, u64),
+) -> Result<(Either, u8), u64> {
+    let (ip_len, tcp_len) = (ip_len as u32, tcp_len as u32);
+    if tcp_len < TCP as u32 || ip_len < 20 {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise; bytes are read once.
+    unsafe {
+        let socket = NativeSocket::of(socket).ok_or(EINVAL)?.socket();
+        if socket.protocol != Protocol::Tcp || socket.state != SocketState::Listen {
+            return Err(EINVAL);
+        }
+        let flags = *((tcp + 13) as *const u8);
+        let from = match (*(ip as *const u8) >> 4, socket.local.is_ipv6()) {
+            (4, _) => Either::V4(ipv4(ip)),
+            (6, true) if ip_len >= 40 => Either::V6(ipv6(ip)),
+            (6, _) => return Err(EINVAL),
+            _ => return Err(EPROTONOSUPPORT),
+        };
+        Ok((from, flags))
+    }
+}
+
+const EPROTONOSUPPORT: u64 = -93i64 as u64;
 
 /// # Safety
 ///
@@ -102,7 +198,7 @@ unsafe fn generate(from: &Addresses, tcp: u64, size: u64, sizes: &[u16; 4], env:
 /// # Safety
 ///
 /// `tcp` has 20 readable bytes, `env` is the environment of the run in progress.
-unsafe fn check(from: &Addresses, tcp: u64, env: *mut RunEnv) -> u64 {
+unsafe fn acknowledges(from: &Addresses, tcp: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the caller's promise.
     let (header, shared) = unsafe { (*(tcp as *const [u8; TCP]), Shared::of_run(env)) };
     let sequence = word(&header, 4).wrapping_sub(1);

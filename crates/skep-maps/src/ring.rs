@@ -101,6 +101,26 @@ impl Ring {
     }
 }
 
+impl Ring {
+    /// Whether an address is in the memory of records.
+    pub(crate) fn holds(&self, record: *const u8) -> bool {
+        let [_, size, ..] = self.query();
+        record.addr().checked_sub(self.start().addr()).is_some_and(|offset| offset as u64 / 2 < size)
+    }
+
+    /// The length of a record.
+    ///
+    /// # Safety
+    ///
+    /// [`reserve`](Self::reserve) returned `record`, which is not committed yet.
+    pub(crate) unsafe fn record_len(&self, record: *const u8) -> u32 {
+        // SAFETY: a header is before it.
+        let header = unsafe { &*record.sub(HEADER as usize).cast::<AtomicU64>() };
+        // Relaxed: this thread wrote it.
+        protocol::of_header(header.load(sync::Ordering::Relaxed)).0
+    }
+}
+
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [available, size, ..] = self.query();

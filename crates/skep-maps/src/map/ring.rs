@@ -21,6 +21,18 @@ impl Map {
         ring.reserve(len).unwrap_or(ptr::null_mut())
     }
 
+    /// The length of a record of this map; `None` if `record` is elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// [`ring_reserve_ptr`](Self::ring_reserve_ptr) of this map or of another that still lives returned `record`, which
+    /// is neither submitted nor discarded yet.
+    pub unsafe fn ring_record_len(&self, record: *const u8) -> Option<u32> {
+        let ring = self.ring().filter(|ring| ring.holds(record))?;
+        // SAFETY: by the caller's contract it is a record, and it is one of this ring.
+        Some(unsafe { ring.record_len(record) })
+    }
+
     /// Passes a record to the consumer. `flags`: `BPF_RB_NO_WAKEUP` (1) does not wake it, `BPF_RB_FORCE_WAKEUP` (2)
     /// does if it sleeps; with 0 only the record that it waits for wakes it.
     ///

@@ -169,9 +169,15 @@ unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u6
 }
 
 #[inline]
-pub(super) unsafe fn ringbuf_submit(dynptr: u64, flags: u64, _: *mut RunEnv) -> u64 {
+pub(super) unsafe fn ringbuf_submit(dynptr: u64, flags: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that it is over a record, or null, and is released once.
-    unsafe { give_back(dynptr, flags, Map::ring_submit_ptr) }
+    unsafe {
+        let over = *(dynptr as *const Dynptr);
+        if !over.is_null() {
+            super::ring::keep(over.data as *const u8, env);
+        }
+        give_back(dynptr, flags, Map::ring_submit_ptr)
+    }
 }
 
 #[inline]

@@ -39,7 +39,7 @@ pub(super) unsafe fn sysctl_get_name(_context: u64, to: u64, len: u64, flags: u6
     let name = |sysctl: &Sysctl| {
         let name = &sysctl.name;
         let start = if flags == 0 { 0 } else { name.rfind('/').map_or(0, |slash| slash + 1) };
-        Some(name[start..].as_bytes().to_vec())
+        Some(name.as_bytes()[start..].to_vec())
     };
     // SAFETY: as above; the verifier proved that `to` is writable for `len` bytes.
     unsafe { give(to, len, env, name) }

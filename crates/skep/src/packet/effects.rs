@@ -82,7 +82,8 @@ pub struct Sysctl {
     pub new: Option<Vec<u8>>,
 }
 
-/// A sample that a program output to an array of perf events (`bpf_perf_event_output`).
+/// A sample that a program output to an array of perf events (`bpf_perf_event_output`), or a record that it gave to a
+/// ring buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -90,7 +91,7 @@ pub struct Event {
     pub map: String,
     /// The virtual CPU of the run.
     pub cpu: u32,
-    /// The program's bytes, then those of the packet.
+    /// The program's bytes; of a sample, then those of the packet.
     pub bytes: Vec<u8>,
 }
 
@@ -171,7 +172,8 @@ pub struct Outcome {
     pub clones: Vec<Copied>,
     /// The devices that it leaves by, if it is redirected to several.
     pub devices: Vec<u32>,
-    /// Samples that were output, in order. A map without a [`crate::PerfReader`] takes none.
+    /// Samples and records that were output, in order. An array of perf events without a [`crate::PerfReader`] takes
+    /// none. Records of ring buffers in maps of maps are not here; a [`crate::RingBuffer`] reads them.
     pub events: Vec<Event>,
     /// The socket that the program chose for the packet: `bpf_sk_assign`, `bpf_sk_redirect_map` and the like.
     pub socket: Option<Arc<Socket>>,

@@ -2,7 +2,7 @@
 
 use skep::abi::{MapDef, MapKind, ProgramType};
 use skep::isa::{assemble, encode_bytes};
-use skep::{Engine, Module, Object, Packet, PerfReader, Runtime};
+use skep::{Engine, Module, Object, Packet, PerfReader, RingBuffer, Runtime};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
@@ -68,4 +68,55 @@ fn wrong_flags_and_a_missing_reader_are_errors() {
     }
     let module = load("xdp", CURRENT);
     assert_eq!(module.programs()[0].run(&mut Packet::new(&[0; 60])).unwrap() as i64, -2);
+}
+
+#[test]
+fn records_of_ring_buffers_are_events_of_the_run_too() {
+    let text = "
+         *(u64 *)(r10 - 8) = 7
+         r1 = map[1] ll
+         r2 = r10
+         r2 += -8
+         r3 = 8
+         r4 = 0
+         call ringbuf_output#130
+         r1 = map[0] ll
+         r2 = 3
+         r3 = 0
+         call ringbuf_reserve#131
+         if r0 == 0 goto end
+         *(u8 *)(r0 + 0) = 1
+         *(u8 *)(r0 + 1) = 2
+         *(u8 *)(r0 + 2) = 3
+         r1 = r0
+         r2 = 0
+         call ringbuf_submit#132
+         r1 = map[0] ll
+         r2 = 16
+         r3 = 0
+         call ringbuf_reserve#131
+         if r0 == 0 goto end
+         r1 = r0
+         r2 = 0
+         call ringbuf_discard#133
+    end: r0 = 2
+         exit";
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    let rings = ["first", "second"].map(|name| MapDef::new(name, MapKind::Ringbuf, 0, 0, 4096));
+    let kind = ProgramType::from_name("xdp").unwrap();
+    let object = Object::from_bytecode_and_maps("p", kind, &bytes, rings).unwrap();
+    for engine in ENGINES {
+        let module = Runtime::new().unwrap().load(&object).unwrap();
+        let outcome = module.programs()[0].outcome_with(engine, &mut Packet::new(&[0; 60])).unwrap();
+        let events: Vec<_> = outcome.events.iter().map(|event| (&*event.map, &event.bytes[..])).collect();
+        assert_eq!(events, [("second", &[7, 0, 0, 0, 0, 0, 0, 0][..]), ("first", &[1, 2, 3])]);
+        let mut ring = RingBuffer::new(&module.maps()[0]).unwrap();
+        let mut seen = Vec::new();
+        ring.for_each(|record| seen.push(record.to_vec()));
+        assert_eq!(seen, [[1, 2, 3]], "the host reads it all the same");
+        assert!(
+            module.programs()[0].run_with(engine, &mut Packet::new(&[0; 60])).is_ok(),
+            "without listeners"
+        );
+    }
 }

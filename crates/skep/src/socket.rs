@@ -166,36 +166,6 @@ pub(crate) unsafe fn make_member(pointer: u64) -> Result<Member, i32> {
     if stored { Ok(socket.member()) } else { Err(EOPNOTSUPP) }
 }
 
-/// The sockets that exist, for checking mode.
-#[cfg(test)]
-pub(crate) mod live {
-    use std::collections::BTreeSet;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-
-    fn all() -> MutexGuard<'static, BTreeSet<u64>> {
-        LIVE.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn add(address: u64) {
-        all().insert(address);
-    }
-
-    /// Whether the bytes are in a structure of a socket that exists.
-    pub(crate) fn has(at: u64, bytes: u64) -> bool {
-        let inside = |start: u64, len: u64| at >= start && at + bytes <= start + len;
-        let known = all().range(..=at).next_back().copied();
-        known.is_some_and(|start| inside(start, 80) || inside(start + super::TCP, 112))
-    }
-
-    impl Drop for super::NativeSocket {
-        fn drop(&mut self) {
-            all().remove(&((&raw const *self).addr() as u64));
-        }
-    }
-}
-
 /// `struct bpf_sock`. Addresses and the remote port are in network order, the local port is a number.
 fn sock(socket: &Socket) -> [u32; SOCK_WORDS] {
     const UNSET: u32 = u32::MAX;
@@ -229,6 +199,36 @@ fn address(of: SocketAddr, words: &mut [u32]) {
             for (word, bytes) in words[1..].iter_mut().zip(ip.octets().as_chunks::<4>().0) {
                 *word = u32::from_ne_bytes(*bytes);
             }
+        }
+    }
+}
+
+/// The sockets that exist, for checking mode.
+#[cfg(test)]
+pub(crate) mod live {
+    use std::collections::BTreeSet;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+    fn all() -> MutexGuard<'static, BTreeSet<u64>> {
+        LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(address: u64) {
+        all().insert(address);
+    }
+
+    /// Whether the bytes are in a structure of a socket that exists.
+    pub(crate) fn has(at: u64, bytes: u64) -> bool {
+        let inside = |start: u64, len: u64| at >= start && at + bytes <= start + len;
+        let known = all().range(..=at).next_back().copied();
+        known.is_some_and(|start| inside(start, 80) || inside(start + super::TCP, 112))
+    }
+
+    impl Drop for super::NativeSocket {
+        fn drop(&mut self) {
+            all().remove(&((&raw const *self).addr() as u64));
         }
     }
 }

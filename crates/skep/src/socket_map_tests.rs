@@ -431,9 +431,10 @@ fn changing(helper: u32, start: u32, len: u32, flags: u32) -> String {
 
 #[test]
 fn messages_are_seen_in_part_grow_and_shrink() {
+    /// Helper, start, length or end, flags; the result, the first byte seen, the message.
+    type Case = (u32, u32, u32, u32, u64, u8, &'static [u8]);
     let failed = EINVAL as u64 & 0xff;
-    // Helper, start, length or end, flags; the result, the first byte seen, the message.
-    let cases: [(u32, u32, u32, u32, u64, u8, &[u8]); 16] = [
+    let cases: [Case; 16] = [
         (63, 2, 5, 0, 0, b'c', b"abcdef"),
         (63, 0, 6, 0, 0, b'a', b"abcdef"),
         (63, 0, 7, 0, failed, b'a', b"abcdef"),

@@ -314,6 +314,17 @@ impl Context {
         self.effects.told.sysctl.as_deref()
     }
 
+    /// Says for how many bytes of options a TCP header has room, at most 40: in `BPF_SOCK_OPS_HDR_OPT_LEN_CB` for all,
+    /// in `BPF_SOCK_OPS_WRITE_HDR_OPT_CB` for those of programs. [`Context::data`] is the header.
+    pub fn set_option_room(&mut self, bytes: u8) {
+        self.effects.option_room = u32::from(bytes.min(40));
+    }
+
+    /// The room that programs have left: `bpf_reserve_hdr_opt` and `bpf_store_hdr_opt` take from it.
+    pub fn option_room(&self) -> u8 {
+        self.effects.option_room as u8
+    }
+
     /// The flow keys of a flow dissector: `struct bpf_flow_keys`, 56 bytes.
     pub fn flow_keys(&self) -> &[u8] {
         bytes_of(&self.keys)
@@ -368,6 +379,8 @@ impl Context {
             return Err(program.wrong_input(format!("an input of type {}", program_type.name), given));
         }
         self.effects.begin();
+        // Options are appended in place.
+        self.effects.data.reserve(self.effects.option_room as usize);
         let start = self.effects.data.as_mut_ptr().expose_provenance() as u64;
         for field in self.fields() {
             let address = match field.kind {

@@ -33,6 +33,7 @@ pub(crate) mod conformance;
 mod dynptr;
 mod encap;
 mod format;
+mod header;
 mod hooks;
 mod iterators;
 pub(crate) mod lock;
@@ -167,12 +168,17 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (123, helper!(task::ancestor_cgroup_id, 1)),
     (124, helper!(socket::assign, 3)),
     (125, helper!(system::ktime_get_boot_ns, 0)),
+    (128, helper!(task::sk_cgroup_id, 1)),
+    (129, helper!(task::sk_ancestor_cgroup_id, 2)),
     (130, helper!(ring::output, 4)),
     (131, helper!(ring::reserve, 3)),
     (132, helper!(ring::submit, 2)),
     (133, helper!(ring::discard, 2)),
     (134, helper!(ring::query, 2)),
     (135, helper!(checksum::csum_level, 2)),
+    (142, helper!(header::load, 4)),
+    (143, helper!(header::store, 4)),
+    (144, helper!(header::reserve, 3)),
     (148, helper!(probe::read_user, 3)),
     (151, helper!(skb::cgroup_classid, 1)),
     (152, helper!(redirect::redirect_neigh, 4)),

@@ -90,6 +90,8 @@ mod sequences;
 mod shared;
 mod socket;
 #[cfg(test)]
+mod socket_header_tests;
+#[cfg(test)]
 mod socket_map_tests;
 #[cfg(test)]
 mod socket_tests;

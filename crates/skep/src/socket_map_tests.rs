@@ -8,9 +8,9 @@ use skep_maps::{Member, UpdateFlags};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-const EINVAL: i64 = -22;
+pub(crate) const EINVAL: i64 = -22;
 
-fn connected() -> Socket {
+pub(crate) fn connected() -> Socket {
     Socket::connected(Protocol::Tcp, at("10.0.0.1:80"), at("192.0.2.1:999"))
 }
 
@@ -31,11 +31,11 @@ fn option(helper: u32, level: i32, name: i32, value: i32, len: u32) -> String {
 }
 
 /// Returns 1 if `r0` is that number, otherwise 0.
-fn is(expected: i64) -> String {
+pub(crate) fn is(expected: i64) -> String {
     format!("r1 = r0\nr2 = {expected} ll\nr0 = 1\nif r1 == r2 goto +1\nr0 = 0\nexit")
 }
 
-fn with(socket: &Arc<Socket>) -> impl Fn(&mut Context) + use<> {
+pub(crate) fn with(socket: &Arc<Socket>) -> impl Fn(&mut Context) + use<> {
     let socket = Arc::clone(socket);
     move |context: &mut Context| {
         // The options are the socket's: each mode begins with the same.
@@ -588,4 +588,50 @@ fn a_listening_socket_gives_cookies_and_knows_them_again() {
     assert_eq!(run("10.0.0.1:80", &once(110, ack)), EINVAL, "an ACK gets no cookie");
     assert_eq!(run("10.0.0.1:80", &once(100, syn)), -2, "a SYN acknowledges none");
     assert_eq!(run("10.0.0.1:80", &once(110, syn)) >> 32, 536, "the size of segments");
+}
+
+#[test]
+fn a_socket_found_in_a_map_stays_the_same_while_the_host_replaces_it() {
+    // The port and the numbers of TCP are read far apart: both are those of one socket.
+    let text = format!(
+        "{FROM_MAP}
+         r7 = *(u32 *)(r6 + 44)
+         r1 = r6
+         call 96
+         r8 = 0
+         if r0 == 0 goto done
+         r8 = *(u32 *)(r0 + 0)
+   done: r1 = r6
+         call 86
+         r0 = 1
+         if r7 == r8 goto out
+         r0 = 0
+    out: exit"
+    );
+    let loaded = load("tc", &text, vec![sockets(MapKind::Sockmap)], Machine::new());
+    let member = |port: u16| {
+        let mut socket = Socket::listening(([10, 0, 0, 1], port).into());
+        socket.tcp.snd_cwnd = port.into();
+        socket_member(Arc::new(socket))
+    };
+    let (map, program) = (&loaded.maps[0], &loaded.program);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let finished = || done.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for engine in [Engine::Jit, Engine::Interpreter] {
+            scope.spawn(move || {
+                let mut packet = udp_packet(1);
+                while !finished() {
+                    assert_eq!(program.run_with(engine, &mut packet).expect("a run"), 1);
+                }
+            });
+        }
+        for round in 0..20_000u16 {
+            map.set_member(&[0; 4], member(round + 1), UpdateFlags::Any).expect("set");
+            if round % 16 == 0 {
+                map.delete(&[0; 4]).expect("removed");
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

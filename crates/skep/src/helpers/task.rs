@@ -3,8 +3,8 @@
 use super::buffer::skb;
 use super::errno::{E2BIG, EAGAIN, EINVAL, ENOENT};
 use super::map::map;
-use crate::packet::Packet;
 use crate::shared::Shared;
+use crate::socket::NativeSocket;
 use skep_abi::RunEnv;
 use skep_world::{Machine, Task};
 
@@ -109,6 +109,22 @@ pub(super) unsafe fn skb_ancestor_cgroup_id(context: u64, level: u64, env: *mut 
     }
 }
 
+/// The cgroup of a socket.
+#[inline]
+pub(super) unsafe fn sk_cgroup_id(pointer: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: the verifier proved that it is a socket of this runtime.
+    unsafe { NativeSocket::of(pointer) }.map_or(0, |socket| socket.socket().cgroup)
+}
+
+#[inline]
+pub(super) unsafe fn sk_ancestor_cgroup_id(pointer: u64, level: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: as above; `env` is the environment of the run in progress.
+    unsafe {
+        let Some(socket) = NativeSocket::of(pointer) else { return 0 };
+        Shared::of_run(env).surroundings.with(|machine| at_level(machine, socket.socket().cgroup, level))
+    }
+}
+
 /// The cgroup of the packet's socket.
 ///
 /// # Safety
@@ -116,8 +132,8 @@ pub(super) unsafe fn skb_ancestor_cgroup_id(context: u64, level: u64, env: *mut 
 /// `context` is a packet's, in a run on it.
 unsafe fn sender(context: u64) -> Option<u64> {
     // SAFETY: the caller's promise.
-    let packet = unsafe { Packet::of_run(skb(context).packet)? };
-    Some(packet.socket()?.cgroup)
+    let socket = unsafe { NativeSocket::of(skb(context).sk)? };
+    Some(socket.socket().cgroup)
 }
 
 /// The number of the cgroup in an element of a `cgroup_array`.

@@ -33,6 +33,8 @@ pub(crate) struct Effects {
     pub(crate) own: Option<Arc<NativeSocket>>,
     /// The bytes of a context's message.
     pub(crate) data: Vec<u8>,
+    /// The bytes that are left for options of a TCP header.
+    pub(crate) option_room: u32,
 }
 
 /// What a run did with sockets.

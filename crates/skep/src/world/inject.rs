@@ -18,7 +18,7 @@ use crate::hook::Hook;
 use crate::packet::{Packet, Redirect};
 use crate::program::Program;
 use crate::targets;
-use skep_world::Device;
+use skep_world::{Device, Socket};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -141,6 +141,24 @@ impl World {
         let mut trace = Trace::default();
         injector.inject(index, packet, &mut trace)?;
         Ok(trace)
+    }
+
+    /// The socket that receives a packet which was [`Fate::Delivered`] on a device: the one that a program has assigned
+    /// it to, otherwise the best for its addresses and ports. `None` if there is none, and the machine would answer
+    /// that the port is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::World`] if there is no such device.
+    pub fn receiver(&self, device: impl DeviceId, packet: &Packet) -> Result<Option<Arc<Socket>>, Error> {
+        let machine = self.machine();
+        let index = device.index_in(&machine)?;
+        let namespace = machine.device(index)?.namespace;
+        if let Some(assigned) = packet.socket().filter(|socket| socket.namespace == namespace) {
+            return Ok(Some(Arc::clone(assigned)));
+        }
+        let Some((protocol, local, remote)) = stack::ends(packet.bytes()) else { return Ok(None) };
+        Ok(machine.find_socket(namespace, protocol, local, remote, Some(index)).cloned())
     }
 
     /// Something that sends many packets into this world.

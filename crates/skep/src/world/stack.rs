@@ -2,8 +2,8 @@
 
 use super::trace::Fate;
 use crate::packet::Packet;
-use skep_world::{Device, FibFlags, FibHop, FibQuery, FibResult, MacAddr, Machine};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use skep_world::{Device, FibFlags, FibHop, FibQuery, FibResult, MacAddr, Machine, Protocol};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 const ETHERNET: usize = 14;
@@ -129,6 +129,31 @@ fn parse(bytes: &[u8]) -> Result<Option<Ip>, ()> {
         return Ok(Some(Ip { source: v6(8..24)?, destination: v6(24..40)?, length, ttl: ip[7] }));
     }
     Ok(None)
+}
+
+/// What an Ethernet frame says of its ends: protocol, the one that it is sent to, the one that sends it. `None` for
+/// what is neither TCP nor UDP behind an IP header without extensions, and for later fragments.
+pub(super) fn ends(bytes: &[u8]) -> Option<(Protocol, SocketAddr, SocketAddr)> {
+    let ip = parse(bytes).ok()??;
+    let packet = bytes.get(ETHERNET..)?;
+    let (protocol, header) = match ip.source {
+        IpAddr::V4(_) if packet[6] & 0x1f == 0 && packet[7] == 0 => {
+            (packet[9], usize::from(packet[0] & 0xf) * 4)
+        }
+        IpAddr::V4(_) => return None,
+        IpAddr::V6(_) => (packet[6], 40),
+    };
+    let protocol = match protocol {
+        6 => Protocol::Tcp,
+        17 => Protocol::Udp,
+        _ => return None,
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
+    Some((
+        protocol,
+        SocketAddr::new(ip.destination, port(header + 2)?),
+        SocketAddr::new(ip.source, port(header)?),
+    ))
 }
 
 /// Counts the time to live down, and mends the checksum of an IPv4 header (RFC 1624).

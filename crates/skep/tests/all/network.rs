@@ -498,6 +498,7 @@ fn a_firewall_with_a_load_balancer_behind_it() {
     assert_eq!(text, "eth0 xdp: firewall drop\ndropped by firewall: drop");
 }
 
+mod receivers;
 mod targets;
 
 #[test]

@@ -153,6 +153,12 @@ impl<'a> Symbols<'a> {
             DeclaredKind::Config(_) => return Err(Missing::Symbol("it is a configuration value")),
         };
         let (Some(local), Some(target)) = (&self.object.btf, self.options.target) else {
+            if kind == Kind::Func && self.options.functions.is_some() {
+                return Err(Missing::Symbol(
+                    "this runtime has no function of that name; declare it __weak and compare it with NULL, or give the \
+                     types of a kernel (--btf) to verify the program for that kernel",
+                ));
+            }
             return Err(Missing::Symbol(
                 "the types of no kernel are given to find it in; give some (--btf), or declare it __weak",
             ));

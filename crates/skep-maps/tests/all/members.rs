@@ -182,7 +182,8 @@ fn programs_write_no_bytes_and_delete_elements() {
     for kind in ALL {
         let map = of(kind);
         map.set_member(&key(1), some(1), UpdateFlags::Any).unwrap();
-        assert_eq!(program_update(&map, &key(1), &key(3), 0, 0), -22, "{kind}");
+        // Nobody has said how programs store sockets here, and the other kinds take nothing from programs.
+        assert_eq!(program_update(&map, &key(1), &key(3), 0, 0), -95, "{kind}");
         assert_eq!(map.member(&key(1)).unwrap().unwrap().id(), 1);
         assert_eq!(program_delete(&map, &key(1)), 0);
         assert!(map.member(&key(1)).unwrap().is_none());

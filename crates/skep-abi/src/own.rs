@@ -53,6 +53,12 @@ pub enum OwnParam {
     Buffer,
     /// The size of the buffer before it in bytes, constant.
     Size,
+    /// Memory to read, or null. The next parameter is its size.
+    Words,
+    /// The size of the memory before it in words of eight bytes.
+    Count,
+    /// Memory of that many bytes to write.
+    Out(u32),
 }
 
 /// An iterator that a runtime provides.
@@ -85,9 +91,11 @@ pub enum OwnReturn {
 
 /// The iterator over a range of numbers.
 const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 4 };
+/// The iterator over the bits that are set in memory.
+const BITS: OwnIterator = OwnIterator { name: "bpf_iter_bits", bytes: 16, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 34] = [
+pub static OWN_KFUNCS: [OwnKfunc; 40] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -130,6 +138,24 @@ pub static OWN_KFUNCS: [OwnKfunc; 34] = [
     own("bpf_dynptr_is_rdonly", &[OwnParam::Dynptr], OwnReturn::Number),
     own("bpf_dynptr_size", &[OwnParam::Dynptr], OwnReturn::Number),
     own("bpf_dynptr_clone", &[OwnParam::Dynptr, OwnParam::Dynptr], OwnReturn::Number),
+    own(
+        "bpf_iter_bits_new",
+        &[OwnParam::Iterator(BITS), OwnParam::Words, OwnParam::Count],
+        OwnReturn::Number,
+    ),
+    own("bpf_iter_bits_next", &[OwnParam::Iterator(BITS)], OwnReturn::ElementOrNull),
+    own("bpf_iter_bits_destroy", &[OwnParam::Iterator(BITS)], OwnReturn::Nothing),
+    own("bpf_xdp_metadata_rx_timestamp", &[OwnParam::Context, OwnParam::Out(8)], OwnReturn::Number),
+    own(
+        "bpf_xdp_metadata_rx_hash",
+        &[OwnParam::Context, OwnParam::Out(4), OwnParam::Out(4)],
+        OwnReturn::Number,
+    ),
+    own(
+        "bpf_xdp_metadata_rx_vlan_tag",
+        &[OwnParam::Context, OwnParam::Out(2), OwnParam::Out(2)],
+        OwnReturn::Number,
+    ),
 ];
 
 /// The context, flags, and room for the dynptr.

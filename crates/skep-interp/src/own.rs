@@ -71,6 +71,18 @@ impl Checking<'_, '_> {
                     self.check(MemoryAccess { address: value, bytes, kind: AccessKind::Write })?;
                 }
             }
+            let memory = match *param {
+                // The number of words is the next argument, of 32 bits.
+                OwnParam::Words if value != 0 => {
+                    let words = args.get(usize::from(number)).map_or(0, |words| u64::from(*words as u32));
+                    Some((8 * words, AccessKind::Read))
+                }
+                OwnParam::Out(bytes) => Some((bytes.into(), AccessKind::Write)),
+                _ => None,
+            };
+            if let Some((bytes, kind)) = memory.filter(|(bytes, _)| *bytes > 0) {
+                self.check(MemoryAccess { address: value, bytes, kind })?;
+            }
             let fits = match *param {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),

@@ -24,6 +24,7 @@ macro_rules! helper {
     }};
 }
 
+mod bits;
 #[cfg(test)]
 mod book_tests;
 mod buffer;
@@ -233,6 +234,7 @@ pub(crate) mod errno {
     pub(crate) const EFAULT: u64 = -14i64 as u64;
     pub(crate) const EINVAL: u64 = -22i64 as u64;
     pub(crate) const ERANGE: u64 = -34i64 as u64;
+    pub(crate) const ENODATA: u64 = -61i64 as u64;
     pub(crate) const EPROTO: u64 = -71i64 as u64;
     pub(crate) const EOPNOTSUPP: u64 = -95i64 as u64;
     pub(crate) const EALREADY: u64 = -114i64 as u64;

@@ -71,6 +71,8 @@ mod helpers;
 mod holders;
 mod hook;
 mod image;
+#[cfg(test)]
+mod kfunc_tests;
 mod linker;
 mod module;
 mod object;

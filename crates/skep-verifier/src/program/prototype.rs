@@ -18,6 +18,8 @@ pub(crate) struct Prototype {
     pub(crate) returned: Returned,
     /// The iterator, for the functions of one.
     pub(crate) iterator: Option<Iterates>,
+    /// Whether the runtime provides it, not the host's kernel.
+    pub(crate) own: bool,
 }
 
 /// An iterator.
@@ -53,6 +55,8 @@ pub(crate) enum What {
     Fixed { bytes: u32, access: Access },
     /// Memory of the size that the next parameter says.
     Sized { access: Access, constant: bool },
+    /// Memory to read, of as many words of eight bytes as the next parameter says.
+    Words,
     /// An object of that type, or the context that stands for it, or memory of that many bytes if the type consists of
     /// numbers.
     Object { ty: u32, name: String, bytes: Option<(u32, Access)> },
@@ -145,12 +149,14 @@ impl Prototype {
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
             OwnParam::Buffer => Some(What::Sized { access: Access::Write, constant: true }),
-            OwnParam::Size => Some(What::Size),
+            OwnParam::Words => Some(What::Words),
+            OwnParam::Size | OwnParam::Count => Some(What::Size),
+            OwnParam::Out(bytes) => Some(What::Fixed { bytes: *bytes, access: Access::Write }),
             _ => None,
         };
         let param = |declared: &OwnParam| {
             let what = what(declared).unwrap_or_else(|| What::Unknown(format!("{declared:?}")));
-            Param { what, nullable: false }
+            Param { what, nullable: *declared == OwnParam::Words }
         };
         // No type of the host has the number of a function of the runtime, so it tells iterators apart.
         let iterator = own.iterator().and_then(|iterator| {
@@ -169,7 +175,7 @@ impl Prototype {
         };
         let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Scalar);
         let params = own.params.iter().map(param).collect();
-        Some(Self { known, proto, params, returned, iterator })
+        Some(Self { known, proto, params, returned, iterator, own: true })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -200,7 +206,8 @@ impl Prototype {
         };
         let mut proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Scalar);
         proto.name = Cow::Borrowed(known.name);
-        Ok(Self { known, proto, params, returned: result(btf, known, prototype.target())?, iterator })
+        let returned = result(btf, known, prototype.target())?;
+        Ok(Self { known, proto, params, returned, iterator, own: false })
     }
 }
 
@@ -240,7 +247,7 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
             What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
             What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
             What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => None,
-            What::Sized { .. } | What::String | What::Unknown(_) => Some(None),
+            What::Sized { .. } | What::Words | What::String | What::Unknown(_) => Some(None),
         }
     })
 }

@@ -75,6 +75,7 @@ impl Transfer<'_> {
             SpecialKfunc::DynptrFromSkb | SpecialKfunc::DynptrFromXdp => {
                 self.dynptr_from_packet(state, &prototype)?
             }
+            SpecialKfunc::DeviceBound => self.device_metadata(state, &prototype)?,
             SpecialKfunc::DynptrSlice => self.dynptr_slice(state, &prototype, false)?,
             SpecialKfunc::DynptrSliceWritable => self.dynptr_slice(state, &prototype, true)?,
             SpecialKfunc::DynptrClone => self.dynptr_clone(state, &prototype)?,
@@ -133,7 +134,8 @@ impl Transfer<'_> {
             let text = format!("programs of type {} may not call {name}", kind.name);
             return Err(Violation::new(Code::Helper, text));
         }
-        if prototype.known.special == SpecialKfunc::DeviceBound {
+        // A runtime's packets carry what their device says of them.
+        if prototype.known.special == SpecialKfunc::DeviceBound && !prototype.own {
             let text = format!("{name} is for programs that are bound to a device, which this one is not");
             return Err(Violation::new(Code::Helper, text));
         }

@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{dynptr, iterators, objects, sections};
+use super::{bits, dynptr, iterators, objects, sections, xdp};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 34] = [
+static OWN: [(&str, HelperFn); 40] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -41,6 +41,12 @@ static OWN: [(&str, HelperFn); 34] = [
     ("bpf_dynptr_is_rdonly", helper!(dynptr::is_rdonly, 1)),
     ("bpf_dynptr_size", helper!(dynptr::size, 1)),
     ("bpf_dynptr_clone", helper!(dynptr::clone, 2)),
+    ("bpf_iter_bits_new", helper!(bits::new, 3)),
+    ("bpf_iter_bits_next", helper!(bits::next, 1)),
+    ("bpf_iter_bits_destroy", helper!(bits::destroy, 1)),
+    ("bpf_xdp_metadata_rx_timestamp", helper!(xdp::rx_timestamp, 2)),
+    ("bpf_xdp_metadata_rx_hash", helper!(xdp::rx_hash, 3)),
+    ("bpf_xdp_metadata_rx_vlan_tag", helper!(xdp::rx_vlan_tag, 3)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

@@ -1,7 +1,7 @@
 //! Helpers that resize, read and write the packets of XDP programs.
 
-use super::errno::{EACCES, EFAULT, EINVAL};
-use crate::packet::Packet;
+use super::errno::{EACCES, EFAULT, EINVAL, ENODATA, EOPNOTSUPP};
+use crate::packet::{Packet, PacketInfo};
 use skep_abi::{RunEnv, XdpContext};
 
 /// Bytes of an Ethernet header, of which a packet keeps at least so many.
@@ -70,6 +70,60 @@ pub(super) unsafe fn adjust_meta(context: u64, delta: u64, _: *mut RunEnv) -> u6
     }
     xdp.data_meta = meta;
     0
+}
+
+/// What the device says of the packet; `found` takes it from there. Without it the error, and zeros for the program,
+/// which takes its variables for written.
+///
+/// # Safety
+///
+/// `context` is the run's own, of an XDP program.
+unsafe fn metadata<T: Default>(context: u64, found: impl Fn(&PacketInfo) -> Option<T>) -> (T, u64) {
+    // SAFETY: the caller's promise; the run's caller waits for the run.
+    let packet = unsafe { Packet::of_run((*(context as *const XdpContext)).packet) };
+    match packet.map(|packet| found(&packet.info)) {
+        Some(Some(found)) => (found, 0),
+        Some(None) => (T::default(), ENODATA),
+        None => (T::default(), EOPNOTSUPP),
+    }
+}
+
+/// `int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *context, u64 *timestamp)`.
+#[inline]
+pub(super) unsafe fn rx_timestamp(context: u64, timestamp: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: the verifier proved that `context` is the run's own, and only XDP programs may call this.
+    let (found, error) = unsafe { metadata(context, |info| Some(info.hwtstamp).filter(|stamp| *stamp != 0)) };
+    // SAFETY: the verifier proved that 8 bytes are writable there.
+    unsafe { (timestamp as *mut u64).write_unaligned(found) };
+    error
+}
+
+/// `int bpf_xdp_metadata_rx_hash(const struct xdp_md *context, u32 *hash, enum xdp_rss_hash_type *kind)`.
+#[inline]
+pub(super) unsafe fn rx_hash(context: u64, hash: u64, kind: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    let ((found, of), error) =
+        unsafe { metadata(context, |info| Some((info.hash, info.hash_type)).filter(|(hash, _)| *hash != 0)) };
+    // SAFETY: the verifier proved that 4 bytes are writable at both.
+    unsafe {
+        (hash as *mut u32).write_unaligned(found);
+        (kind as *mut u32).write_unaligned(of);
+    }
+    error
+}
+
+/// `int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *context, __be16 *protocol, u16 *tci)`.
+#[inline]
+pub(super) unsafe fn rx_vlan_tag(context: u64, protocol: u64, tci: u64, _: *mut RunEnv) -> u64 {
+    let tag = |info: &PacketInfo| info.vlan.map(|vlan| (vlan.protocol, vlan.tci));
+    // SAFETY: as above.
+    let ((of, found), error) = unsafe { metadata(context, tag) };
+    // SAFETY: the verifier proved that 2 bytes are writable at both.
+    unsafe {
+        (protocol as *mut u16).write_unaligned(of.to_be());
+        (tci as *mut u16).write_unaligned(found);
+    }
+    error
 }
 
 /// The number of bytes in the packet.

@@ -38,6 +38,8 @@ pub struct PacketInfo {
     pub napi_id: u32,
     /// Flow hash.
     pub hash: u32,
+    /// What the device computed the hash of, as `bpf_xdp_metadata_rx_hash` tells it: bits of `enum xdp_rss_hash_type`.
+    pub hash_type: u32,
     /// Bytes on the wire, with the headers of each segment; 0 for the packet's length.
     pub wire_len: u32,
     /// Number of segments in which it is sent; 0 for one.

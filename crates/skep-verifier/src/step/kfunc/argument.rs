@@ -57,6 +57,9 @@ impl Transfer<'_> {
             What::Number { .. } => {
                 self.check_number(state, prototype, at)?;
             }
+            What::Words if value.as_constant() == Some(0) => {
+                self.kfunc_size(state, prototype, at + 1, false)?;
+            }
             What::Fixed { .. } | What::Sized { .. } | What::String | What::Object { .. } | What::Dynptr
                 if *nullable && value.as_constant() == Some(0) => {}
             What::Fixed { bytes, access } => {
@@ -66,6 +69,19 @@ impl Transfer<'_> {
             What::Sized { access, constant } => {
                 let sizes = self.kfunc_size(state, prototype, at + 1, *constant)?;
                 known.filled.extend(self.memory(state, &prototype.proto, reg, &value, sizes, *access)?);
+            }
+            What::Words => {
+                let (least, most) = self.kfunc_size(state, prototype, at + 1, false)?;
+                // Numbers of that size are refused as offsets, too.
+                let sizes = (least.saturating_mul(8), most.saturating_mul(8));
+                known.filled.extend(self.memory(
+                    state,
+                    &prototype.proto,
+                    reg,
+                    &value,
+                    sizes,
+                    Access::Read,
+                )?);
             }
             What::Object { ty, name, bytes } => {
                 self.kfunc_object(state, prototype, at, &value, (*ty, name, *bytes), known)?;

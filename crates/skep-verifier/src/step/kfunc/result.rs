@@ -40,6 +40,14 @@ impl Transfer<'_> {
         Ok(value)
     }
 
+    /// `int bpf_xdp_metadata_rx_hash(const struct xdp_md *context, ...)` and its siblings.
+    pub(super) fn device_metadata(&mut self, state: &mut State, prototype: &Prototype) -> Checked<Value> {
+        let context = self.read(state, Reg::R1)?;
+        self.check_context(prototype, Reg::R1, &context)?;
+        self.kfunc_arguments(state, prototype, 1)?;
+        self.kfunc_result(state, prototype)
+    }
+
     /// `void *bpf_cast_to_kern_ctx(void *context)`.
     pub(super) fn cast_to_context(&mut self, state: &State, prototype: &Prototype) -> Checked<Value> {
         let context = self.read(state, Reg::R1)?;

@@ -86,12 +86,6 @@ struct Attached {
     program: Program,
 }
 
-/// A read section of a hook. Its flavour is that of the programs.
-enum Section<'a> {
-    Normal { _section: skep_rcu::Section<'a> },
-    Sleepable { _section: skep_rcu::SleepableSection<'a> },
-}
-
 /// Protects changes of the list.
 #[derive(Default)]
 struct Changing {
@@ -164,38 +158,49 @@ impl Hook {
 
     /// Passes each program to `run`, until that returns true.
     #[inline]
-    pub(crate) fn until(&self, mut run: impl FnMut(&Program) -> bool) -> Result<(), Error> {
-        let _section = self.enter()?;
+    pub(crate) fn until(&self, run: impl FnMut(&Program) -> bool) -> Result<(), Error> {
+        let domain = &self.inner.shared.domain;
+        let section = domain.enter()?;
+        if !self.sleeps() {
+            self.each_until(run);
+            return Ok(());
+        }
+        // All of them are sleepable. They must not delay grace periods of the normal flavour, so the list is loaded
+        // again
+        // in a sleepable section.
+        let _sleepable = domain.enter_sleepable()?;
+        drop(section);
+        self.each_until(run);
+        Ok(())
+    }
+
+    /// Whether the programs are sleepable. The caller is in a section.
+    #[inline]
+    fn sleeps(&self) -> bool {
+        self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable())
+    }
+
+    /// The caller is in a section of the programs' flavour.
+    #[inline]
+    fn each_until(&self, mut run: impl FnMut(&Program) -> bool) {
         for attached in &self.inner.list().0 {
             if run(&attached.program) {
                 break;
             }
         }
-        Ok(())
     }
 
     /// Runs each program by `run`, until that returns [`ControlFlow::Break`].
     fn run_each(&self, mut run: impl FnMut(&Program) -> Result<ControlFlow<()>, Error>) -> Result<(), Error> {
-        let _section = self.enter()?;
-        for attached in &self.inner.list().0 {
-            if run(&attached.program)?.is_break() {
-                break;
+        let mut failed = Ok(());
+        self.until(|program| match run(program) {
+            Ok(flow) => flow.is_break(),
+            Err(error) => {
+                failed = Err(error);
+                true
             }
-        }
-        Ok(())
-    }
-
-    /// Enters a section in which the list and its programs stay.
-    #[inline]
-    fn enter(&self) -> Result<Section<'_>, Error> {
-        let domain = &self.inner.shared.domain;
-        let section = domain.enter()?;
-        if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
-            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is
-            // loaded again in a sleepable section.
-            return Ok(Section::Sleepable { _section: domain.enter_sleepable()? });
-        }
-        Ok(Section::Normal { _section: section })
+        })?;
+        failed
     }
 
     /// Replaces the list by a changed one, to which `program` is new. Returns its number.

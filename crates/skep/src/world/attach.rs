@@ -73,6 +73,8 @@ const DIRECT: u32 = 1024;
 #[derive(Debug)]
 pub(super) struct At {
     pub(super) device: Device,
+    /// Whether its peer is in another network namespace.
+    pub(super) leads_out: bool,
     pub(super) xdp: Option<Hook>,
     pub(super) ingress: Option<Hook>,
     pub(super) egress: Option<Hook>,
@@ -157,8 +159,10 @@ impl World {
         let hook = |index, place| hooks.get(&(index, place)).cloned();
         let devices = machine.devices().map(|device| {
             let index = device.index;
+            let peer = device.peer.and_then(|peer| machine.find_device(peer));
             At {
                 device: device.clone(),
+                leads_out: peer.is_none_or(|peer| peer.namespace != device.namespace),
                 xdp: hook(index, Place::Xdp),
                 ingress: hook(index, Place::Ingress),
                 egress: hook(index, Place::Egress),

@@ -18,7 +18,7 @@ use crate::hook::Hook;
 use crate::packet::{Packet, Redirect};
 use crate::program::Program;
 use crate::targets;
-use skep_world::{Device, Socket};
+use skep_world::Socket;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -189,37 +189,17 @@ impl Injector {
         trace.copies.clear();
         let mut hops = Hops::over(&mut trace.hops);
         let mut copies = Copies::default();
-        let start = Start::at(Next::new(Station::Xdp, device));
-        self.walk(start, packet, 0, &mut hops, &mut copies, &mut trace.fate)?;
+        let walk = Walk::new(&self.layout, packet, 0, &mut hops, &mut copies, &mut trace.fate);
+        walk.go(Next::new(Station::Xdp, device), self.max_steps)?;
         let mut number = 0;
-        while let Some((start, mut copy)) = copies.waiting.pop_front() {
+        while let Some((Start { next, next_hop, target }, mut copy)) = copies.waiting.pop_front() {
             number += 1;
             let mut fate = Fate::Waiting;
-            self.walk(start, &mut copy, number, &mut hops, &mut copies, &mut fate)?;
+            let mut walk = Walk::new(&self.layout, &mut copy, number, &mut hops, &mut copies, &mut fate);
+            (walk.next_hop, walk.target) = (next_hop, target);
+            walk.go(next, self.max_steps)?;
             trace.copies.push(Ended { fate, packet: copy });
         }
-        Ok(())
-    }
-
-    fn walk(
-        &self,
-        start: Start,
-        packet: &mut Packet,
-        copy: u32,
-        hops: &mut Hops<'_>,
-        copies: &mut Copies,
-        fate: &mut Fate,
-    ) -> Result<(), Error> {
-        let Start { mut next, next_hop, target } = start;
-        let mut walk =
-            Walk { layout: &self.layout, packet, copy, hops, copies, next_hop, target, fate, error: None };
-        for _ in 0..self.max_steps {
-            next = walk.step(next);
-            if matches!(next.station, Station::Done) {
-                return walk.error.take().map_or(Ok(()), |error| Err(*error));
-            }
-        }
-        *walk.fate = Fate::Loop { steps: self.max_steps };
         Ok(())
     }
 }
@@ -253,7 +233,31 @@ struct Walk<'a, 'h> {
     error: Option<Box<Error>>,
 }
 
-impl Walk<'_, '_> {
+impl<'a, 'h> Walk<'a, 'h> {
+    #[inline]
+    fn new(
+        layout: &'a Layout,
+        packet: &'a mut Packet,
+        copy: u32,
+        hops: &'a mut Hops<'h>,
+        copies: &'a mut Copies,
+        fate: &'a mut Fate,
+    ) -> Self {
+        Self { layout, packet, copy, hops, copies, next_hop: None, target: None, fate, error: None }
+    }
+
+    /// Goes from station to station until the packet ends, or has taken too many steps.
+    fn go(mut self, mut next: Next, max_steps: u32) -> Result<(), Error> {
+        for _ in 0..max_steps {
+            next = self.step(next);
+            if matches!(next.station, Station::Done) {
+                return self.error.take().map_or(Ok(()), |error| Err(*error));
+            }
+        }
+        *self.fate = Fate::Loop { steps: max_steps };
+        Ok(())
+    }
+
     fn step(&mut self, next: Next) -> Next {
         let index = next.device;
         let layout = self.layout;
@@ -271,7 +275,7 @@ impl Walk<'_, '_> {
                 Ok(out) => Next::new(Station::Egress, out),
                 Err(fate) => self.end(fate),
             },
-            Station::Leave => self.leave(&at.device),
+            Station::Leave => self.leave(at),
             Station::Neighbour => {
                 match stack::address(&layout.machine, &at.device, self.next_hop.take(), self.packet) {
                     Ok(()) => Next::new(Station::Egress, index),
@@ -396,7 +400,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn leave(&mut self, device: &Device) -> Next {
+    fn leave(&mut self, at: &At) -> Next {
+        let device = &at.device;
         let index = device.index;
         if !device.up {
             return self.end(Fate::Down { device: index });
@@ -406,8 +411,7 @@ impl Walk<'_, '_> {
         }
         let Some(peer) = device.peer else { return self.end(Fate::Sent { device: index }) };
         // What belongs to this machine's queues does not cross; in another namespace neither does the mark.
-        let other = self.layout.at(peer).is_none_or(|at| at.device.namespace != device.namespace);
-        self.packet.cross(other);
+        self.packet.cross(at.leads_out);
         Next::new(Station::Xdp, peer)
     }
 

@@ -127,10 +127,10 @@ pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> R
         table => [Some(table.unwrap_or(TABLE_MAIN)), None],
     };
     let best = |table: u32| {
-        let routes = machine.routes().iter().filter(here);
-        let fitting = routes.filter(|route| route.table == table && route.to.contains(&query.destination));
+        let routes = machine.routes().iter().filter(|route| route.table == table);
+        let fitting = routes.filter(|route| route.to.contains(&query.destination));
         // Of equals the one that was added first.
-        fitting.min_by_key(|route| (Reverse(route.to.prefix_len()), route.metric))
+        fitting.filter(here).min_by_key(|route| (Reverse(route.to.prefix_len()), route.metric))
     };
     let Some(route) = tables.into_iter().flatten().find_map(best) else {
         return Ok(FibResult::NotForwarded);

@@ -53,8 +53,11 @@ pub enum OwnParam {
     Buffer,
     /// The size of the buffer before it in bytes, constant.
     Size,
-    /// Memory to read, or null. The next parameter is its size.
-    Words,
+    /// Memory to read, or null. The next parameter is its size in words; with more than these nothing is read.
+    Words {
+        /// The most words.
+        most: u32,
+    },
     /// The size of the memory before it in words of eight bytes.
     Count,
     /// Memory of that many bytes to write.
@@ -140,7 +143,7 @@ pub static OWN_KFUNCS: [OwnKfunc; 40] = [
     own("bpf_dynptr_clone", &[OwnParam::Dynptr, OwnParam::Dynptr], OwnReturn::Number),
     own(
         "bpf_iter_bits_new",
-        &[OwnParam::Iterator(BITS), OwnParam::Words, OwnParam::Count],
+        &[OwnParam::Iterator(BITS), OwnParam::Words { most: 511 }, OwnParam::Count],
         OwnReturn::Number,
     ),
     own("bpf_iter_bits_next", &[OwnParam::Iterator(BITS)], OwnReturn::ElementOrNull),

@@ -73,9 +73,9 @@ impl Checking<'_, '_> {
             }
             let memory = match *param {
                 // The number of words is the next argument, of 32 bits.
-                OwnParam::Words if value != 0 => {
-                    let words = args.get(usize::from(number)).map_or(0, |words| u64::from(*words as u32));
-                    Some((8 * words, AccessKind::Read))
+                OwnParam::Words { most } if value != 0 => {
+                    let words = args.get(usize::from(number)).map_or(0, |words| *words as u32);
+                    (words <= most).then_some((8 * u64::from(words), AccessKind::Read))
                 }
                 OwnParam::Out(bytes) => Some((bytes.into(), AccessKind::Write)),
                 _ => None,

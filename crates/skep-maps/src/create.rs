@@ -10,6 +10,7 @@ use crate::bloom::{self, Bloom};
 use crate::elements::Reclamation;
 use crate::error::MapError;
 use crate::hash::{self, Hash};
+use crate::map::MAX_STACK;
 use crate::members::{self, Members};
 use crate::objects::{field_size, owns};
 use crate::options::Options;
@@ -49,6 +50,7 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::CgroupArray,
     MapKind::UserRingbuf,
     MapKind::PerfEventArray,
+    MapKind::StackTrace,
 ];
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
@@ -136,6 +138,20 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
                 false => Table::Hash(hash),
             })
         }
+        MapKind::StackTrace => {
+            let plan = hash::Plan {
+                key_size: def.key_size,
+                value_size: def.value_size,
+                max_entries: def.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX),
+                cpus: options.cpus,
+                per_cpu: false,
+                lru: false,
+                on_demand: true,
+                owns: false,
+            };
+            fits(plan.bytes().map(|(least, _)| least))?;
+            Hash::new(&plan, limit, memory).map(Table::Hash).map_err(failed)
+        }
         MapKind::Queue | MapKind::Stack => {
             fits(Queue::bytes(def.max_entries, def.value_size))?;
             let stack = def.kind == MapKind::Stack;
@@ -200,6 +216,10 @@ fn check(def: &MapDef) -> Result<(), MapError> {
             (matches!(def.value_size, 4 | 8), "4, or 8 with a program")
         }
         MapKind::Xskmap | MapKind::PerfEventArray => (def.value_size == 4, "4"),
+        MapKind::StackTrace => (
+            def.value_size.is_multiple_of(8) && (1..=MAX_STACK).contains(&(def.value_size / 8)),
+            "8 for each address, of which there are at most 127",
+        ),
         _ => (def.value_size > 0, "at least 1"),
     };
     if !fits {
@@ -228,7 +248,7 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     // As in Linux: programs neither read nor write arrays of programs as bytes, and ring buffers have helpers of
     // their own.
     let access = match def.kind {
-        MapKind::ProgArray | MapKind::Ringbuf | MapKind::UserRingbuf => MapFlags(0),
+        MapKind::ProgArray | MapKind::Ringbuf | MapKind::UserRingbuf | MapKind::StackTrace => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),

@@ -356,6 +356,17 @@ pub enum MapError {
         what: &'static str,
     },
 
+    /// The host wrote an element that only calls of programs write.
+    #[error(
+        "map `{map}`: elements of kind {kind} are written by bpf_get_stackid alone; read and delete them"
+    )]
+    FilledByCalls {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
     /// A map of sockets or control groups does not take, give or remove that element.
     #[error("map `{map}`: key {key} of a map of kind {kind}: {why}")]
     Object {
@@ -549,6 +560,7 @@ impl MapError {
             | Self::NoLock { .. }
             | Self::BadTarget { .. }
             | Self::HoldsReferences { .. }
+            | Self::FilledByCalls { .. }
             | Self::PushFlags { .. }
             | Self::RingSize { .. }
             | Self::NoReferences { .. }

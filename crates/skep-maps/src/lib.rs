@@ -107,7 +107,7 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
-pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Target, Unfrozen};
+pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Target, Unfrozen};
 pub use members::{MakeMember, Member, Object};
 pub use options::Options;
 pub use perf_reader::{PerfReader, Sample};

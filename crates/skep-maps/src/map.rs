@@ -10,6 +10,7 @@ mod perf;
 pub(crate) mod queue;
 mod references;
 mod ring;
+mod stacks;
 mod targets;
 
 use std::ptr;
@@ -35,6 +36,8 @@ use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
 pub use batch::{BatchCursor, BatchError};
+pub(crate) use stacks::MAX_STACK;
+pub use stacks::StackMode;
 pub use targets::Target;
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
@@ -525,6 +528,7 @@ impl Map {
             match &self.table {
                 Table::Array(array) => array.update(key, source, flags, caller),
                 Table::Targets(targets) => targets.update(key, source, flags),
+                Table::Hash(_) if self.kind() == MapKind::StackTrace => Err(OpError::FilledByCalls),
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
@@ -647,6 +651,7 @@ impl Map {
                 },
             },
             OpError::BadObject { why, errno } => MapError::Object { map, kind, key, why, errno },
+            OpError::FilledByCalls => MapError::FilledByCalls { map, kind },
             OpError::NoKeys | OpError::NoKeysAtAll => MapError::NoKeys { map, kind },
             OpError::QueueFull => MapError::QueueFull { map, max_entries },
             OpError::PushFlags => MapError::PushFlags { map, kind },

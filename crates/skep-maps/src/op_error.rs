@@ -25,6 +25,8 @@ pub(crate) enum OpError {
     HoldsReferences,
     /// A map of sockets or control groups refuses it, with that error number.
     BadObject { why: &'static str, errno: i32 },
+    /// Only calls of programs fill the map.
+    FilledByCalls,
     /// Elements have no keys.
     NoKeys,
     /// The same, where Linux reports an unsupported operation.
@@ -56,6 +58,7 @@ impl OpError {
             Self::PrefixTooLong
             | Self::CannotDelete
             | Self::HoldsReferences
+            | Self::FilledByCalls
             | Self::NoKeys
             | Self::NoLock
             | Self::BadTarget

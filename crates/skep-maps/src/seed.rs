@@ -26,6 +26,10 @@ impl Seed {
         Self { a: state.hash_one(0), b: state.hash_one(1) | 1, c: state.hash_one(2) | 1 }
     }
 
+    /// The same in every map and process, for numbers that must not differ from run to run.
+    pub(crate) const FIXED: Self =
+        Self { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7345, c: 0xa409_3822_299f_31d1 };
+
     /// The hash of a key in whole words.
     ///
     /// Keys of different lengths may collide: a map's keys all have the same length.

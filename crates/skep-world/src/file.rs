@@ -195,6 +195,12 @@ struct TaskOf {
     comm: String,
     #[serde(default)]
     cgroup: u64,
+    address: Option<Address>,
+    #[serde(default)]
+    kernel_stack: Vec<Address>,
+    #[serde(default)]
+    user_stack: Vec<Address>,
+    pid_namespace: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -318,6 +324,10 @@ impl Described {
             gid: of.gid,
             comm: of.comm,
             cgroup: of.cgroup,
+            address: of.address.map_or(0, |address| address.0),
+            kernel_stack: of.kernel_stack.into_iter().map(|address| address.0).collect(),
+            user_stack: of.user_stack.into_iter().map(|address| address.0).collect(),
+            pid_namespace: of.pid_namespace,
         });
         for (number, of) in (1..).zip(file.memory) {
             let mut bytes = of.bytes;

@@ -15,6 +15,16 @@ pub struct Task {
     pub comm: String,
     /// Its cgroup, by number.
     pub cgroup: u64,
+    /// The address of its structure, as `bpf_get_current_task` returns it. What programs read there is in
+    /// [`Machine::memory`](crate::Machine::memory).
+    pub address: u64,
+    /// The addresses of the functions that it is in within the kernel, the innermost first.
+    pub kernel_stack: Vec<u64>,
+    /// The same of its process.
+    pub user_stack: Vec<u64>,
+    /// The namespace of its numbers, by the device and the inode of `/proc/self/ns/pid`; `None`: any that a program
+    /// asks for.
+    pub pid_namespace: Option<(u64, u64)>,
 }
 
 /// A cgroup.

@@ -304,6 +304,13 @@ impl Context {
         self.effects.told.cookie = cookie;
     }
 
+    /// Sets the address of the function that the program traces, for `bpf_get_func_ip`; 0, as it is at first, for a
+    /// probe
+    /// that is not at the start of a function.
+    pub fn set_func_ip(&mut self, address: u64) {
+        self.effects.told.func_ip = address;
+    }
+
     /// Sets the system setting that is being read or written, for programs of type `cgroup_sysctl`.
     pub fn set_sysctl(&mut self, sysctl: Sysctl) {
         self.effects.told.sysctl = Some(Box::new(sysctl));

@@ -54,6 +54,7 @@ mod sections;
 mod skb;
 mod socket;
 mod sockopt;
+mod stack;
 mod stream;
 mod syncookie;
 mod system;
@@ -94,6 +95,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (24, helper!(skb::route_realm, 1)),
     (25, helper!(perf::output, 5)),
     (26, helper!(packet::skb_load_bytes, 4)),
+    (27, helper!(stack::id, 3)),
     (28, helper!(checksum::csum_diff, 5)),
     (29, helper!(tunnel::get_opt, 3)),
     (30, helper!(tunnel::set_opt, 3)),
@@ -101,6 +103,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (32, helper!(resize::change_type, 2)),
     (33, helper!(task::skb_under_cgroup, 3)),
     (34, helper!(skb::get_hash_recalc, 1)),
+    (35, helper!(task::address, 0)),
     (37, helper!(task::under_cgroup, 2)),
     (38, helper!(resize::change_tail, 3)),
     (39, helper!(resize::pull_data, 2)),
@@ -127,6 +130,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (63, helper!(stream::pull_data, 4)),
     (64, helper!(sockopt::bind, 3)),
     (65, helper!(xdp::adjust_tail, 2)),
+    (67, helper!(stack::get, 4)),
     (68, helper!(skb::load_bytes_relative, 5)),
     (69, helper!(route::fib_lookup, 4)),
     (70, helper!(sockopt::store_own, 4)),
@@ -165,6 +169,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (114, helper!(probe::read_user_str, 3)),
     (115, helper!(probe::read_kernel_str, 3)),
     (118, helper!(system::jiffies64, 0)),
+    (120, helper!(task::namespace_pid_tgid, 4)),
     (122, helper!(socket::get_netns_cookie, 1)),
     (123, helper!(task::ancestor_cgroup_id, 1)),
     (124, helper!(socket::assign, 3)),
@@ -194,6 +199,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (170, helper!(timer::set_callback, 2)),
     (171, helper!(timer::start, 3)),
     (172, helper!(timer::cancel, 1)),
+    (173, helper!(hooks::get_func_ip, 1)),
     (174, helper!(hooks::get_attach_cookie, 1)),
     (177, helper!(print::trace_vprintk, 4)),
     (181, helper!(callback::bpf_loop, 4)),
@@ -257,13 +263,14 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 22] = [
+    const FAILING: [(u32, [u64; 5]); 24] = [
         (4, [OUT, BYTES, 9, 0, 0]),
         (16, [OUT, BYTES, 0, 0, 0]),
         (20, [CONTEXT, OUT, BYTES, 0, 0]),
         (26, [CONTEXT, 0, OUT, BYTES, 0]),
         (29, [CONTEXT, OUT, BYTES, 0, 0]),
         (45, [OUT, BYTES, 9, 0, 0]),
+        (67, [CONTEXT, OUT, BYTES, 1 << 12, 0]),
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
         (88, [QUEUE, OUT, 0, 0, 0]),
         (89, [QUEUE, OUT, 0, 0, 0]),
@@ -275,6 +282,7 @@ mod tests {
         (113, [OUT, BYTES, 9, 0, 0]),
         (114, [OUT, BYTES, 9, 0, 0]),
         (115, [OUT, BYTES, 9, 0, 0]),
+        (120, [1, 1, OUT, BYTES, 0]),
         (148, [OUT, BYTES, 9, 0, 0]),
         (165, [OUT, BYTES, TEXT, 0, 0]), // shorter than the memory
         (165, [OUT, BYTES, TEXT, 0, 4]),

@@ -63,7 +63,7 @@ fn a_map_of_an_unknown_kind() {
 
 #[test]
 fn a_map_of_a_kind_that_is_not_provided() {
-    run(&object("kind_not_provided")).refused(1, &["traces", "stack_trace"]);
+    run(&object("kind_not_provided")).refused(1, &["inodes", "inode_storage"]);
 }
 
 #[test]

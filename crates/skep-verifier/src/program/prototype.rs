@@ -55,8 +55,9 @@ pub(crate) enum What {
     Fixed { bytes: u32, access: Access },
     /// Memory of the size that the next parameter says.
     Sized { access: Access, constant: bool },
-    /// Memory to read, of as many words of eight bytes as the next parameter says.
-    Words,
+    /// Memory to read, of as many words of eight bytes as the next parameter says; with more than these nothing is
+    /// read.
+    Words { most: u32 },
     /// An object of that type, or the context that stands for it, or memory of that many bytes if the type consists of
     /// numbers.
     Object { ty: u32, name: String, bytes: Option<(u32, Access)> },
@@ -149,14 +150,14 @@ impl Prototype {
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
             OwnParam::Buffer => Some(What::Sized { access: Access::Write, constant: true }),
-            OwnParam::Words => Some(What::Words),
+            OwnParam::Words { most } => Some(What::Words { most: *most }),
             OwnParam::Size | OwnParam::Count => Some(What::Size),
             OwnParam::Out(bytes) => Some(What::Fixed { bytes: *bytes, access: Access::Write }),
             _ => None,
         };
         let param = |declared: &OwnParam| {
             let what = what(declared).unwrap_or_else(|| What::Unknown(format!("{declared:?}")));
-            Param { what, nullable: *declared == OwnParam::Words }
+            Param { what, nullable: matches!(declared, OwnParam::Words { .. }) }
         };
         // No type of the host has the number of a function of the runtime, so it tells iterators apart.
         let iterator = own.iterator().and_then(|iterator| {
@@ -247,7 +248,7 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
             What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
             What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
             What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => None,
-            What::Sized { .. } | What::Words | What::String | What::Unknown(_) => Some(None),
+            What::Sized { .. } | What::Words { .. } | What::String | What::Unknown(_) => Some(None),
         }
     })
 }

@@ -10,7 +10,7 @@
 //!   0  the word, or the place of the copy in the list u64 | 8  number of bits u32 | 12  bit i32
 //! ```
 
-use super::errno::{E2BIG, EFAULT, EINVAL};
+use super::errno::{E2BIG, EINVAL};
 use skep_abi::RunEnv;
 use std::cell::RefCell;
 
@@ -100,9 +100,8 @@ fn at(address: u64) -> *mut Bits {
 pub(super) unsafe fn new(it: u64, words: u64, count: u64, _: *mut RunEnv) -> u64 {
     let count = count as u32;
     let made = match count {
-        0 => Err(EINVAL),
+        _ if words == 0 || count == 0 => Err(EINVAL),
         _ if count > MOST => Err(E2BIG),
-        _ if words == 0 => Err(EFAULT),
         _ => {
             let from = std::ptr::with_exposed_provenance::<u64>(words as usize);
             // SAFETY: the verifier proved that so many words are readable there, at any address.

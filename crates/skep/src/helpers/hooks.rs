@@ -32,6 +32,12 @@ pub(super) unsafe fn get_attach_cookie(_context: u64, env: *mut RunEnv) -> u64 {
 }
 
 #[inline]
+pub(super) unsafe fn get_func_ip(_context: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { Effects::of_run(env) }.map_or(0, |effects| effects.told.func_ip)
+}
+
+#[inline]
 pub(super) unsafe fn sysctl_get_name(_context: u64, to: u64, len: u64, flags: u64, env: *mut RunEnv) -> u64 {
     if flags & !BASE_NAME != 0 {
         return EINVAL;

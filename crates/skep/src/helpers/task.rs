@@ -34,6 +34,44 @@ pub(super) unsafe fn uid_gid(env: *mut RunEnv) -> u64 {
     unsafe { of_task(env, EINVAL, |_, task| u64::from(task.gid) << 32 | u64::from(task.uid)) }
 }
 
+/// The address of the task's structure; 0 without a task.
+#[inline]
+pub(super) unsafe fn address(env: *mut RunEnv) -> u64 {
+    // SAFETY: as above.
+    unsafe { of_task(env, 0, |_, task| task.address) }
+}
+
+/// `long bpf_get_ns_current_pid_tgid(u64 dev, u64 ino, struct bpf_pidns_info *to, u32 size)`.
+#[inline]
+pub(super) unsafe fn namespace_pid_tgid(
+    device: u64,
+    inode: u64,
+    to: u64,
+    size: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    let mut numbers = [0, 0];
+    let ask = |_: &Machine, task: &Task| {
+        if size as u32 as usize != size_of::<[u32; 2]>()
+            || task.pid_namespace.is_some_and(|namespace| namespace != (device, inode))
+        {
+            return EINVAL;
+        }
+        numbers = [task.pid, task.tgid];
+        0
+    };
+    // SAFETY: as above; the verifier proved that `size` bytes are writable at `to`.
+    unsafe {
+        let status = of_task(env, EINVAL, ask);
+        let to = to as *mut u8;
+        to.write_bytes(0, size as u32 as usize);
+        if status == 0 {
+            to.cast::<[u32; 2]>().write_unaligned(numbers);
+        }
+        status
+    }
+}
+
 /// The task's name, padded with zeroes.
 #[inline]
 pub(super) unsafe fn comm(to: u64, len: u64, env: *mut RunEnv) -> u64 {

@@ -21,6 +21,7 @@ mod ring;
 mod routes;
 mod samples;
 mod sleepable;
+mod stacks;
 mod tasks;
 mod timers;
 mod told;

@@ -33,6 +33,7 @@ fn machine() -> Machine {
         gid: 100,
         comm: "a-very-long-name-indeed".into(),
         cgroup: 3,
+        ..Task::default()
     });
     machine.memory.add(KERNEL, *b"kernel\0...").unwrap();
     machine.memory.add(KERNEL + 10, *b"more").unwrap();

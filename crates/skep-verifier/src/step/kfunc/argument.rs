@@ -57,8 +57,8 @@ impl Transfer<'_> {
             What::Number { .. } => {
                 self.check_number(state, prototype, at)?;
             }
-            What::Words if value.as_constant() == Some(0) => {
-                self.kfunc_size(state, prototype, at + 1, false)?;
+            What::Words { .. } if value.as_constant() == Some(0) => {
+                self.check_number(state, prototype, at + 1)?;
             }
             What::Fixed { .. } | What::Sized { .. } | What::String | What::Object { .. } | What::Dynptr
                 if *nullable && value.as_constant() == Some(0) => {}
@@ -70,18 +70,22 @@ impl Transfer<'_> {
                 let sizes = self.kfunc_size(state, prototype, at + 1, *constant)?;
                 known.filled.extend(self.memory(state, &prototype.proto, reg, &value, sizes, *access)?);
             }
-            What::Words => {
-                let (least, most) = self.kfunc_size(state, prototype, at + 1, false)?;
-                // Numbers of that size are refused as offsets, too.
-                let sizes = (least.saturating_mul(8), most.saturating_mul(8));
-                known.filled.extend(self.memory(
-                    state,
-                    &prototype.proto,
-                    reg,
-                    &value,
-                    sizes,
-                    Access::Read,
-                )?);
+            What::Words { most } => {
+                let words = self.check_number(state, prototype, at + 1)?.num;
+                // The function takes the lower half.
+                let words = [words.umin, words.umax].map(u32::try_from);
+                let words = if let [Ok(least), Ok(most)] = words { [least, most] } else { [0, u32::MAX] };
+                if words[0] <= *most {
+                    let sizes = (words[0] * 8, words[1].min(*most) * 8);
+                    known.filled.extend(self.memory(
+                        state,
+                        &prototype.proto,
+                        reg,
+                        &value,
+                        sizes,
+                        Access::Read,
+                    )?);
+                }
             }
             What::Object { ty, name, bytes } => {
                 self.kfunc_object(state, prototype, at, &value, (*ty, name, *bytes), known)?;

@@ -94,7 +94,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (23, helper!(redirect::redirect, 2)),
     (24, helper!(skb::route_realm, 1)),
     (25, helper!(perf::output, 5)),
-    (26, helper!(packet::skb_load_bytes, 4)),
+    (26, helper!(packet::load_bytes, 4)),
     (27, helper!(stack::id, 3)),
     (28, helper!(checksum::csum_diff, 5)),
     (29, helper!(tunnel::get_opt, 3)),
@@ -131,7 +131,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (64, helper!(sockopt::bind, 3)),
     (65, helper!(xdp::adjust_tail, 2)),
     (67, helper!(stack::get, 4)),
-    (68, helper!(skb::load_bytes_relative, 5)),
+    (68, helper!(packet::load_bytes_relative, 5)),
     (69, helper!(route::fib_lookup, 4)),
     (70, helper!(sockopt::store_own, 4)),
     (71, helper!(stream::redirect_hash, 4)),
@@ -263,15 +263,13 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 24] = [
+    const FAILING: [(u32, [u64; 5]); 22] = [
         (4, [OUT, BYTES, 9, 0, 0]),
         (16, [OUT, BYTES, 0, 0, 0]),
         (20, [CONTEXT, OUT, BYTES, 0, 0]),
-        (26, [CONTEXT, 0, OUT, BYTES, 0]),
         (29, [CONTEXT, OUT, BYTES, 0, 0]),
         (45, [OUT, BYTES, 9, 0, 0]),
         (67, [CONTEXT, OUT, BYTES, 1 << 12, 0]),
-        (68, [CONTEXT, 0, OUT, BYTES, 0]),
         (88, [QUEUE, OUT, 0, 0, 0]),
         (89, [QUEUE, OUT, 0, 0, 0]),
         (102, [CONTEXT, OUT, BYTES, 0, 0]),
@@ -289,8 +287,9 @@ mod tests {
         (189, [CONTEXT, 0, OUT, BYTES, 0]),
         (201, [OUT, BYTES, NOTHING, 0, 0]),
     ];
-    /// It asks for the run's program: `options_that_fail_zero_the_programs_memory_and_lengths_are_checked`.
-    const NEEDS_PROGRAM: [u32; 1] = [57];
+    /// They ask for the run's program: `options_that_fail_zero_the_programs_memory_and_lengths_are_checked`,
+    /// `bytes_of_a_context_are_copied_and_zeroes_where_there_are_not_enough`.
+    const NEEDS_PROGRAM: [u32; 3] = [26, 57, 68];
     const OUT: u64 = 1 << 40;
     const CONTEXT: u64 = 2 << 40;
     const TEXT: u64 = 3 << 40;

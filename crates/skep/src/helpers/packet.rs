@@ -1,12 +1,68 @@
 //! Helpers that read and write the packets of socket buffers.
 
 use super::errno::{EFAULT, EINVAL};
+use crate::image::{Image, Input};
+use crate::packet::Effects;
 use skep_abi::{RunEnv, SkbContext};
 
 /// `BPF_F_RECOMPUTE_CSUM`: the sum of the packet's bytes, if it is known, is kept up to date.
 const RECOMPUTE: u64 = 1;
 /// `BPF_F_INVALIDATE_HASH`.
 const INVALIDATE_HASH: u64 = 2;
+
+/// `bpf_skb_load_bytes` of programs with a packet, or with the bytes of a [`crate::Context`].
+#[inline]
+pub(super) unsafe fn load_bytes(context: u64, offset: u64, to: u64, len: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: as below; `env` is the environment of the run in progress.
+    unsafe {
+        match Image::of_run(env).input {
+            Input::Context => load_data(offset, to, len, env),
+            _ => skb_load_bytes(context, offset, to, len, env),
+        }
+    }
+}
+
+/// `bpf_skb_load_bytes_relative`, likewise. The bytes of a context begin behind the headers that it counts from.
+#[inline]
+pub(super) unsafe fn load_bytes_relative(
+    context: u64,
+    offset: u64,
+    to: u64,
+    len: u64,
+    start: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        match Image::of_run(env).input {
+            Input::Context => load_data(u64::MAX, to, len, env),
+            _ => super::skb::load_bytes_relative(context, offset, to, len, start, env),
+        }
+    }
+}
+
+/// Copies from the bytes of the run's context.
+///
+/// # Safety
+///
+/// `env` is the environment of the run in progress; `to` is writable for `len` bytes.
+#[cold]
+unsafe fn load_data(offset: u64, to: u64, len: u64, env: *mut RunEnv) -> u64 {
+    let (offset, len) = (offset as u32 as usize, len as u32 as usize);
+    // SAFETY: the caller's promise; no other reference to the effects exists. The program may have passed a part of the
+    // same bytes, so they are only pointed to, and `copy` allows overlap.
+    unsafe {
+        let to = to as *mut u8;
+        let data = Effects::of_run(env)
+            .map_or((std::ptr::null(), 0), |effects| (effects.data.as_ptr(), effects.data.len()));
+        if offset.checked_add(len).is_none_or(|end| end > data.1) {
+            to.write_bytes(0, len);
+            return EFAULT;
+        }
+        std::ptr::copy(data.0.add(offset), to, len);
+    }
+    0
+}
 
 #[inline]
 pub(super) unsafe fn skb_load_bytes(context: u64, offset: u64, to: u64, len: u64, _: *mut RunEnv) -> u64 {

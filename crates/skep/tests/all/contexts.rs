@@ -325,12 +325,42 @@ fn a_context_of_a_type_defined_by_the_host_is_refused() {
 }
 
 #[test]
-fn helpers_of_packets_are_refused_where_there_is_none() {
-    let text = "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\ncall 26\nr0 = 0\nexit";
+fn bytes_of_a_context_are_copied_and_zeroes_where_there_are_not_enough() {
     for name in ["flow_dissector", "sk_reuseport"] {
-        let error = try_load(name, text).unwrap_err();
-        assert!(error.to_string().contains("bpf_skb_load_bytes is not provided"), "{error}");
+        let ask = |offset: i32, call: &str| {
+            let text = format!(
+                "r2 = -1
+                 *(u64 *)(r10 - 8) = r2
+                 r2 = {offset}
+                 r3 = r10
+                 r3 += -8
+                 r4 = 4
+                 r5 = 1
+                 call {call}
+                 r1 = *(u32 *)(r10 - 8)
+                 if r0 == 0 goto out
+                 if r1 != 0 goto out
+                 r1 = r0
+            out: r0 = r1
+                 exit"
+            );
+            let program = load(name, &text);
+            let (result, _) = both(&program, || {
+                let mut context = context(kind(name));
+                context.set_data(&[1, 2, 3, 4, 5, 6]).unwrap();
+                context
+            });
+            result as u32
+        };
+        const EFAULT: u32 = -14i32 as u32;
+        let load_bytes = "skb_load_bytes#26";
+        let results = [0, 2, 3, 6, -1, i32::MAX].map(|offset| ask(offset, load_bytes));
+        assert_eq!(results, [0x0403_0201, 0x0605_0403, EFAULT, EFAULT, EFAULT, EFAULT], "{name}");
     }
+    // The headers before the bytes are not there.
+    let text = "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 4\nr5 = 1\ncall 68\nexit";
+    let program = load("sk_reuseport", text);
+    assert_eq!(both(&program, || context(kind("sk_reuseport"))).0 as i64, -14);
 }
 
 #[test]

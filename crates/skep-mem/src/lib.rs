@@ -5,7 +5,8 @@
 //! allocates objects of one size, and its [`Policy`] decides when a freed object may be reused: at once, after a
 //! grace period of the readers ([`skep_rcu`]), or only after the system had its memory.
 //!
-//! [`Block`] is the layer below: one piece of zeroed memory that the system commits as it is touched.
+//! [`Block`] is the layer below: one piece of zeroed memory that the system commits as it is touched. [`Window`] is
+//! 4 GiB of addresses for code that nobody has checked.
 //!
 //! # Example
 //!
@@ -81,6 +82,8 @@ mod block;
 mod region;
 #[cfg(not(loom))]
 mod system;
+#[cfg(not(loom))]
+mod window;
 #[cfg(loom)]
 use model::memory::{self as region, self as system};
 
@@ -91,6 +94,8 @@ pub use error::Error;
 pub use options::CacheOptions;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;
+#[cfg(not(loom))]
+pub use window::Window;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

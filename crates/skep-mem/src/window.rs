@@ -1,0 +1,330 @@
+//! Memory that every address of 32 bits reaches, of which only some pages are there.
+//!
+//! Code that nobody has checked may load from any offset in the window, and a little before and behind it, without a
+//! fault: a page that is not there reads as zero. Before a store it looks up whether the page is there:
+//!
+//! ```text
+//!   start                                   base                  base + 4 GiB
+//!   | table: a byte for each page | guard |  | read-write | read-only |  | guard |
+//!                                             ^ first      ^ first + pages
+//! ```
+//!
+//! All of it is anonymous memory that was never written, which the system takes from one page of zeroes, so a scan of
+//! the whole window commits no memory. Only the pages between `first` and `first + pages` can be written at all.
+//!
+//! A page is removed while others may store into it:
+//!
+//! ```text
+//!   remove:   its byte = 0;  zero the page               a store that found the byte set may still come
+//!   discard:  no store that found it set is left         the memory goes back to the system, and what such a store wrote
+//!   add:      zero the page, unless it is discarded;  its byte = 1
+//! ```
+//!
+//! A removed page may be added again at once: a late store then hits the new page, exactly as if it had come after the
+//! addition. What would break this: a page that is added before it is zeroed, and one that is discarded while it is
+//! there. The caller makes changes of one page one by one.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+use crate::error::Error;
+use crate::region::page;
+
+/// Bytes of the table and what fills it up to whole pages of any system.
+const TABLE_BYTES: usize = (1 << 20) + (64 << 10);
+/// The offset in the table of the byte for page 0. Those before it are for pages of the guard, and stay 0.
+const TABLE_START: usize = 4096;
+const GUARD: usize = 64 << 10;
+const SPAN: usize = 1 << 32;
+const RESERVED: usize = TABLE_BYTES + GUARD + SPAN + GUARD;
+
+/// A window of 4 GiB, its table and its guards.
+#[derive(Debug)]
+pub struct Window {
+    start: NonNull<u8>,
+    first: u32,
+    pages: u32,
+}
+
+// SAFETY: a window is plain memory that belongs to no thread; it is accessed by atomic operations, and by the code
+// that gets its address.
+unsafe impl Send for Window {}
+// SAFETY: as above; the methods read the window's own immutable fields only.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// Bytes in a page of a window, on every system.
+    pub const PAGE: usize = 4096;
+    /// Pages in a window.
+    pub const PAGES: u32 = 1 << 20;
+    /// Distance from the base to the byte of the table for page 0, which is not 0 if the page is there. The bytes from
+    /// 16 pages before the window to 16 pages behind it exist.
+    pub const TABLE: i32 = TABLE_START as i32 - (TABLE_BYTES + GUARD) as i32;
+
+    /// A window whose pages from `first` on can be added, `pages` of them. None is there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] if there are no such pages, [`Error::OutOfMemory`] if the system refuses 4 GiB of addresses.
+    pub fn new(first: u32, pages: u32) -> Result<Self, Error> {
+        if first.checked_add(pages).is_none_or(|end| end > Self::PAGES) || pages == 0 {
+            return Err(Error::TooLarge { count: pages as usize, size: Self::PAGE });
+        }
+        let refused = Error::OutOfMemory { bytes: RESERVED };
+        // NORESERVE: untouched memory should not count.
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), RESERVED, ProtFlags::READ, flags) };
+        let start = start.ok().and_then(|start| NonNull::new(start.cast::<u8>())).ok_or(refused)?;
+        let window = Self { start, first, pages };
+        // The system's pages may be larger.
+        let from = first as usize * Self::PAGE / page() * page();
+        let to = ((first + pages) as usize * Self::PAGE).next_multiple_of(page());
+        let inside = TABLE_BYTES + GUARD + from;
+        for (offset, len) in [(0, TABLE_BYTES), (inside, to - from)] {
+            let at = window.start.as_ptr().wrapping_add(offset).cast();
+            // SAFETY: whole pages of this mapping, which nobody has seen yet.
+            unsafe { mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }.map_err(|_| refused)?;
+        }
+        // A large page would commit 2 MiB for a page that is there. Where the system has none, nothing changes.
+        // SAFETY: as above.
+        let _ = unsafe {
+            madvise(window.start.as_ptr().wrapping_add(inside).cast(), to - from, Advice::LinuxNoHugepage)
+        };
+        // Programs find it by its address.
+        window.start.as_ptr().expose_provenance();
+        Ok(window)
+    }
+
+    /// The address of offset 0. It may be read from 64 KiB before it until 4 GiB and 64 KiB behind it, and written
+    /// where pages are there, until the window is dropped.
+    pub fn base(&self) -> NonNull<u8> {
+        // SAFETY: inside the mapping.
+        unsafe { self.start.add(TABLE_BYTES + GUARD) }
+    }
+
+    /// Whether a page is there.
+    ///
+    /// # Panics
+    ///
+    /// If the window has no such page.
+    pub fn is_there(&self, page: u32) -> bool {
+        // Acquire: pairs with the Release in `add`: who finds the page there, finds it zeroed.
+        self.byte(page).load(Ordering::Acquire) != 0
+    }
+
+    /// Makes a page of zeroes be there. `clean`: it was never there, or is discarded since it was.
+    ///
+    /// # Panics
+    ///
+    /// If the page is not between the first and the last one that can be added.
+    pub fn add(&self, page: u32, clean: bool) {
+        self.check(page);
+        if !clean {
+            self.zero(page);
+        }
+        // Release: pairs with the Acquire in `is_there`. In programs the look at the byte decides a branch around the
+        // store, which the supported processors never make before it.
+        self.byte(page).store(1, Ordering::Release);
+    }
+
+    /// Makes a page be no longer there, and read as zero. Stores that have found it there may still come until
+    /// everybody who might make one has left; then it should be [discarded](Self::discard).
+    ///
+    /// # Panics
+    ///
+    /// As for [`add`](Self::add).
+    pub fn remove(&self, page: u32) {
+        self.check(page);
+        // Relaxed: stores that do not see it yet hit the old page, as the caller knows.
+        self.byte(page).store(0, Ordering::Relaxed);
+        self.zero(page);
+    }
+
+    /// Returns the memory of pages that are not there to the system. They read as zero.
+    ///
+    /// # Panics
+    ///
+    /// As for [`add`](Self::add).
+    pub fn discard(&self, from: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.check(from);
+        self.check(from + (count - 1));
+        let (start, end) = (from as usize * Self::PAGE, (from as usize + count as usize) * Self::PAGE);
+        let whole = start.next_multiple_of(page())..end / page() * page();
+        let returned = !whole.is_empty() && {
+            let at = self.base().as_ptr().wrapping_add(whole.start).cast();
+            // SAFETY: whole pages of this mapping; by the caller's contract all of them are pages that are not there.
+            unsafe { madvise(at, whole.len(), Advice::LinuxDontNeed) }.is_ok()
+        };
+        for page in from..from + count {
+            if !(returned && whole.contains(&(page as usize * Self::PAGE))) {
+                self.zero(page);
+            }
+        }
+    }
+
+    /// Zeroes a page. Words that are zero are not written: a page that was never written stays uncommitted.
+    fn zero(&self, page: u32) {
+        // SAFETY: `check` was called: the page is inside the part that can be written, and aligned.
+        let words = unsafe {
+            let at = self.base().as_ptr().add(page as usize * Self::PAGE).cast::<AtomicU64>();
+            std::slice::from_raw_parts(at, Self::PAGE / size_of::<AtomicU64>())
+        };
+        for word in words {
+            // Relaxed, both: races with programs' stores, one of which may come later.
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn check(&self, page: u32) {
+        assert!(page >= self.first && page - self.first < self.pages, "page {page} cannot be there");
+    }
+
+    fn byte(&self, page: u32) -> &AtomicU8 {
+        assert!(page < Self::PAGES, "page {page} is outside of the window");
+        // SAFETY: inside the table, which is accessed by atomic operations and by programs.
+        unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(TABLE_START + page as usize)) }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length, and unmapped only here. A failure leaks the mapping.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), RESERVED) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the window that are committed.
+    fn committed(window: &Window) -> usize {
+        let (from, to) = (window.start.as_ptr().addr(), window.start.as_ptr().addr() + RESERVED);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut inside, mut sum) = (false, 0);
+        for line in maps.lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let bound = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((start, _)) = range.and_then(|(from, to)| Some((bound(from)?, bound(to)?))) {
+                inside = (from..to).contains(&start);
+            } else if inside && let Some(rest) = line.strip_prefix("Anonymous:") {
+                sum += rest.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10;
+            }
+        }
+        sum
+    }
+
+    fn at(window: &Window, offset: i64) -> *mut u8 {
+        window.base().as_ptr().wrapping_offset(offset as isize)
+    }
+
+    fn read(window: &Window, offset: i64) -> u64 {
+        // SAFETY: inside the window and its guards, which tests access from one thread at a time.
+        unsafe { at(window, offset).cast::<u64>().read_unaligned() }
+    }
+
+    fn write(window: &Window, offset: i64, value: u64) {
+        // SAFETY: inside the pages that can be written; as above.
+        unsafe { at(window, offset).cast::<u64>().write_unaligned(value) }
+    }
+
+    #[test]
+    fn the_guards_read_as_zero_and_have_bytes_that_say_so() {
+        let window = Window::new(0, 1).unwrap();
+        for offset in [-(GUARD as i64), -32768, -1, 4096, (1 << 32) - 8, (1 << 32) + 32767, (1 << 32) + 65528]
+        {
+            assert_eq!(read(&window, offset), 0, "{offset}");
+            let byte = i64::from(Window::TABLE) + (offset >> 12);
+            // SAFETY: inside the table.
+            assert_eq!(unsafe { at(&window, byte).read() }, 0, "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_there_from_addition_to_removal_and_zero_each_time() {
+        let window = Window::new(3, 4).unwrap();
+        assert!((0..10).all(|page| !window.is_there(page)));
+        window.add(5, true);
+        assert!(window.is_there(5) && !window.is_there(4) && !window.is_there(6));
+        let place = 5 * 4096 + 16;
+        write(&window, place, 7);
+        window.remove(5);
+        assert!(!window.is_there(5));
+        assert_eq!(read(&window, place), 0, "at once");
+        write(&window, place, 8); // a store that had found it there
+        window.add(5, false);
+        assert_eq!(read(&window, place), 0);
+        write(&window, place, 9);
+        window.remove(5);
+        write(&window, place, 8);
+        window.discard(5, 1);
+        assert_eq!(read(&window, place), 0);
+        window.add(5, true);
+        assert_eq!(read(&window, place), 0);
+    }
+
+    #[test]
+    fn a_discard_leaves_the_pages_around_it_alone() {
+        let window = Window::new(0, 64).unwrap();
+        for page in 0..64 {
+            window.add(page, true);
+            write(&window, i64::from(page) * 4096 + 8, 1 + u64::from(page));
+        }
+        window.remove(20);
+        window.remove(21);
+        window.discard(20, 2);
+        for page in 0..64 {
+            let expected = if page == 20 || page == 21 { 0 } else { 1 + page as u64 };
+            assert_eq!(read(&window, page * 4096 + 8), expected);
+        }
+    }
+
+    #[test]
+    fn scans_and_pages_without_contents_commit_no_memory() {
+        if std::env::var_os("SKEP_EMULATED").is_some() {
+            eprintln!("HIDDEN BY EMULATION: committed memory: what smaps says of it is made up");
+            return;
+        }
+        let window = Window::new(0, Window::PAGES).unwrap();
+        let mut sum = 0;
+        for offset in (-(GUARD as i64)..(1 << 32) + GUARD as i64).step_by(16 << 10) {
+            sum += read(&window, offset);
+        }
+        assert_eq!(sum, 0);
+        assert_eq!(committed(&window), 0);
+        for page in 1000..2000 {
+            window.add(page, false);
+            window.remove(page);
+        }
+        assert!(committed(&window) <= 2 * page(), "the table at most");
+        window.add(1000, true);
+        write(&window, 1000 * 4096, 1);
+        assert!(committed(&window) <= 3 * page());
+        window.remove(1000);
+        window.discard(1000, 1);
+        assert!(committed(&window) <= 2 * page());
+    }
+
+    #[test]
+    fn pages_that_no_window_has_are_refused() {
+        let refused = |first, pages| Window::new(first, pages).unwrap_err();
+        assert_eq!(refused(0, 0), Error::TooLarge { count: 0, size: 4096 });
+        assert_eq!(refused(1, Window::PAGES), Error::TooLarge { count: 1 << 20, size: 4096 });
+        assert_eq!(refused(u32::MAX, 2), Error::TooLarge { count: 2, size: 4096 });
+        assert!(Window::new(0, Window::PAGES).is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "page 7 cannot be there")]
+    fn a_page_that_cannot_be_written_is_never_there() {
+        Window::new(3, 4).unwrap().add(7, true);
+    }
+}

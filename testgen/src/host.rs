@@ -257,6 +257,7 @@ impl Host {
                         max_entries: table.entries,
                     }),
                     programs: None,
+                    arena: None,
                 }
             })
             .collect()

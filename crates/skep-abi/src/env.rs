@@ -18,6 +18,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use skep_isa::{Imm64, Insn};
+
 /// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
 ///
 /// ```text
@@ -153,6 +155,46 @@ pub struct MapLink {
     pub inline: Option<InlineArray>,
     /// The entries of a program array.
     pub programs: Option<ProgramTable>,
+    /// Where the memory of an arena is.
+    pub arena: Option<ArenaLink>,
+}
+
+/// How engines reach the memory of an arena.
+///
+/// Only the lower half of an address counts: with an instruction's offset it says how far from `base` the access is.
+/// All of that, and [`ArenaLink::GUARD`] bytes before and after it, may be read. A byte may be written if its page is
+/// there: if the byte at `base + table + page` is not 0, where `page` is the distance from `base` divided by the size
+/// of a page.
+///
+/// ```text
+///   base + table - 16          base + table                  base - GUARD  base        base + 4 GiB
+///   | pages of the guard (0s) | page 0 | page 1 | ... | 0s |  ...  | guard |  the arena  | guard |
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaLink {
+    /// Address of what programs know as the offset 0.
+    pub base: u64,
+    /// Distance from there to the byte that says whether page 0 is there; a multiple of 4096.
+    pub table: i32,
+    /// The upper half of the addresses that the host uses; the lower half is 0.
+    pub user: u64,
+}
+
+impl ArenaLink {
+    /// Bytes in a page, whatever those of the system have.
+    pub const PAGE: u32 = 4096;
+    /// Bytes that an arena's addresses reach.
+    pub const WINDOW: u64 = 1 << 32;
+    /// Bytes before and behind them that an offset of 16 bits and the size of an access can reach, and more.
+    pub const GUARD: u64 = 1 << 16;
+
+    /// What `addr_space_cast` to the host's address space makes of an address.
+    pub const fn user_address(self, address: u64) -> u64 {
+        match address as u32 {
+            0 => 0,
+            low => self.user | low as u64,
+        }
+    }
 }
 
 /// An array whose look-ups can be inlined. The value of index `i` is at `base + i * stride + cpu * cpu_stride`.
@@ -188,6 +230,16 @@ pub struct Linkage {
 }
 
 impl Linkage {
+    /// The arena of a program with these instructions; a program has one at most.
+    pub fn arena(&self, insns: &[Insn]) -> Option<ArenaLink> {
+        insns.iter().find_map(|insn| match *insn {
+            Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } => {
+                self.maps.get(map as usize)?.arena
+            }
+            _ => None,
+        })
+    }
+
     /// The implementation of the runtime's own function of that number.
     pub fn function(&self, number: u32) -> Option<HelperFn> {
         let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;

@@ -25,7 +25,8 @@ mod types;
 pub use attach::{WRITABLE_MEMBERS, WritableMember};
 pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
 pub use env::{
-    CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable, RunEnv,
+    ArenaLink, CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable,
+    RunEnv,
 };
 pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown, parse_format};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind};

@@ -159,6 +159,10 @@ impl MapFlags {
     /// `BPF_F_INNER_MAP`: an array may have any capacity as an inner map. Programs are then verified without
     /// knowing it.
     pub const INNER_MAP: Self = Self(1 << 12);
+    /// `BPF_F_SEGV_ON_FAULT`: the host allocates no page of an arena by writing to it.
+    pub const SEGV_ON_FAULT: Self = Self(1 << 17);
+    /// `BPF_F_NO_USER_CONV`: a cast to the host's address space leaves an offset in the arena.
+    pub const NO_USER_CONV: Self = Self(1 << 18);
 
     /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {

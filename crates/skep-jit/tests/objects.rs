@@ -68,7 +68,7 @@ fn linkage(program: &Verified) -> Linkage {
         let value_base = (map.kind == MapKind::Array).then_some(base);
         let programs =
             (map.kind == MapKind::ProgArray).then_some(ProgramTable { entries: base, len: map.max_entries });
-        MapLink { handle: base - 64, value_base, inline, programs }
+        MapLink { handle: base - 64, value_base, inline, programs, arena: None }
     });
     let helpers: Vec<(u32, HelperFn)> = LINUX.iter().map(|proto| (proto.id, none as HelperFn)).collect();
     Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true, ..Linkage::default() }

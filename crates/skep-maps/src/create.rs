@@ -3,8 +3,9 @@
 use skep_abi::{
     Defect, MAX_SPECIAL, MapDef, MapFlags, MapKind, SpecialField, SpecialFieldAt, SpecialKind, holders,
 };
-use skep_mem::Error;
+use skep_mem::{Error, Window};
 
+use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::{self, Bloom};
 use crate::elements::Reclamation;
@@ -51,6 +52,7 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::UserRingbuf,
     MapKind::PerfEventArray,
     MapKind::StackTrace,
+    MapKind::Arena,
 ];
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
@@ -170,6 +172,8 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
             fits(Ring::bytes(def.max_entries))?;
             UserRing::new(def.max_entries).map(Table::UserRing).map_err(failed)
         }
+        // The limit applies as pages are allocated.
+        MapKind::Arena => Arena::new(def, limit, &memory.domain).map(Table::Arena).map_err(failed),
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;
             References::new(def.max_entries, def.value_size).map(Table::References).map_err(failed)
@@ -199,9 +203,12 @@ fn check(def: &MapDef) -> Result<(), MapError> {
             prefix::LENGTH_BYTES + prefix::MAX_DATA,
             "5 to 260: a u32 prefix length and 1 to 256 bytes of data",
         ),
-        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf | MapKind::UserRingbuf => {
-            (0, 0, "0")
-        }
+        MapKind::Queue
+        | MapKind::Stack
+        | MapKind::BloomFilter
+        | MapKind::Ringbuf
+        | MapKind::UserRingbuf
+        | MapKind::Arena => (0, 0, "0"),
         _ => (4, 4, "4: a u32 index"),
     };
     if !(least..=most).contains(&def.key_size) {
@@ -209,7 +216,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     }
     let (fits, wanted) = match kind {
         MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
-        MapKind::Ringbuf | MapKind::UserRingbuf => (def.value_size == 0, "0"),
+        MapKind::Ringbuf | MapKind::UserRingbuf | MapKind::Arena => (def.value_size == 0, "0"),
         MapKind::CgroupArray => (def.value_size == 4, "4"),
         kind if members::rules(kind).is_some() => (matches!(def.value_size, 4 | 8), "4 or 8"),
         MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
@@ -232,6 +239,9 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     if is_ring && !(def.max_entries.is_power_of_two() && def.max_entries >= PAGE) {
         return Err(MapError::RingSize { map: map(), bytes: def.max_entries });
     }
+    if kind == MapKind::Arena && def.max_entries > Window::PAGES {
+        return Err(MapError::ArenaPages { map: map(), max_entries: def.max_entries });
+    }
     check_flags(def)?;
     check_extra(def)?;
     check_fields(def)?;
@@ -248,7 +258,11 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     // As in Linux: programs neither read nor write arrays of programs as bytes, and ring buffers have helpers of
     // their own.
     let access = match def.kind {
-        MapKind::ProgArray | MapKind::Ringbuf | MapKind::UserRingbuf | MapKind::StackTrace => MapFlags(0),
+        MapKind::ProgArray
+        | MapKind::Ringbuf
+        | MapKind::UserRingbuf
+        | MapKind::StackTrace
+        | MapKind::Arena => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),
@@ -258,6 +272,7 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
         // There is one clock for all CPUs, whether or not one for each is requested.
         MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
+        MapKind::Arena => MapFlags::MMAPABLE.union(MapFlags::SEGV_ON_FAULT).union(MapFlags::NO_USER_CONV),
         MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
     });
@@ -272,10 +287,21 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.kind == MapKind::LpmTrie && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map() });
     }
+    if def.kind == MapKind::Arena && !def.flags.contains(MapFlags::MMAPABLE) {
+        return Err(MapError::NeedsMmapable { map: map() });
+    }
     Ok(())
 }
 
 fn check_extra(def: &MapDef) -> Result<(), MapError> {
+    if def.kind == MapKind::Arena {
+        let wanted = "0, or the address of the first page: a multiple of 4096 so that no page is behind the next multiple \
+                      of 4 GiB";
+        return match Arena::takes_start(def) {
+            true => Ok(()),
+            false => Err(MapError::Extra { map: def.name.clone(), kind: def.kind, extra: def.extra, wanted }),
+        };
+    }
     let (most, wanted) = match def.kind {
         MapKind::BloomFilter => (u64::from(bloom::MAX_HASHES), "the number of hash functions, at most 15"),
         _ => (0, "0"),

@@ -91,6 +91,68 @@ pub enum MapError {
         map: String,
     },
 
+    /// An arena without the flag that the host can see its memory.
+    #[error("map `{map}`: an arena needs the flag BPF_F_MMAPABLE: add __uint(map_flags, BPF_F_MMAPABLE)")]
+    NeedsMmapable {
+        /// The map's name.
+        map: String,
+    },
+
+    /// An arena of more pages than addresses of 32 bits reach.
+    #[error(
+        "map `{map}`: an arena has at most 1048576 pages (4 GiB), found {max_entries}: lower max_entries, its number of pages"
+    )]
+    ArenaPages {
+        /// The map's name.
+        map: String,
+        /// The number of pages.
+        max_entries: u32,
+    },
+
+    /// Bytes that are not in the arena.
+    #[error(
+        "map `{map}`: the {len} bytes at {address:#x} are not all in the arena, which is {start:#x} to {end:#x}"
+    )]
+    OutsideArena {
+        /// The map's name.
+        map: String,
+        /// The address passed.
+        address: u64,
+        /// The number of bytes.
+        len: usize,
+        /// The arena's first address.
+        start: u64,
+        /// The address after its last byte.
+        end: u64,
+    },
+
+    /// An access to a page that is not there, in an arena with the flag `BPF_F_SEGV_ON_FAULT`.
+    #[error(
+        "map `{map}`: there is no page at {address:#x}: allocate it first, or leave BPF_F_SEGV_ON_FAULT out"
+    )]
+    NoPage {
+        /// The map's name.
+        map: String,
+        /// The page's address.
+        address: u64,
+    },
+
+    /// No room for pages.
+    #[error(
+        "map `{map}`: no room for {pages} pages: {used} of at most {max_entries} are there; free some, or raise \
+         max_entries or the limit of memory"
+    )]
+    ArenaFull {
+        /// The map's name.
+        map: String,
+        /// The number of pages requested.
+        pages: u32,
+        /// The number of pages that are there.
+        used: u32,
+        /// The most that the arena may have.
+        max_entries: u32,
+    },
+
     /// A map for 0 virtual CPUs.
     #[error("map `{map}`: 0 virtual CPUs: request at least 1")]
     NoCpus {
@@ -528,7 +590,9 @@ impl MapError {
             Self::Full { .. } | Self::QueueFull { .. } | Self::OutOfRange { .. } | Self::TooLarge { .. } => {
                 errno::E2BIG
             }
-            Self::NoMemory { .. } => errno::ENOMEM,
+            Self::NoMemory { .. } | Self::ArenaFull { .. } => errno::ENOMEM,
+            Self::ArenaPages { .. } => errno::E2BIG,
+            Self::NoPage { .. } | Self::OutsideArena { .. } => errno::EFAULT,
             Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,
             Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
@@ -547,6 +611,7 @@ impl MapError {
             | Self::CreateFlags { .. }
             | Self::NeitherReadNorWrite { .. }
             | Self::NeedsNoPrealloc { .. }
+            | Self::NeedsMmapable { .. }
             | Self::NoCpus { .. }
             | Self::CpuCount { .. }
             | Self::NoReaders { .. }

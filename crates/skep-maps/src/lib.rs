@@ -24,6 +24,7 @@
 //! | `sockmap`, `reuseport_sockarray` | `u32` index | sockets of the host ([`Map::set_member`]) |
 //! | `sockhash` | 1 to 512 bytes | the same, with keys of any kind |
 //! | `user_ringbuf` | none | records of any length from a host to programs ([`UserRingBuffer`]) |
+//! | `arena` | none | pages of memory that programs and the host allocate and link by pointers ([`Map::arena`]) |
 //! | `cgroup_array` | `u32` index | control groups of the host, likewise |
 //!
 //! # Example
@@ -71,6 +72,7 @@
 //! hash tables and tries call the system's allocator, which is not for handlers. The safe methods are not for
 //! handlers either: they allocate.
 
+mod arena;
 mod array;
 mod bloom;
 mod caller;
@@ -107,7 +109,7 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
-pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Target, Unfrozen};
+pub use map::{Arena, BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Target, Unfrozen};
 pub use members::{MakeMember, Member, Object};
 pub use options::Options;
 pub use perf_reader::{PerfReader, Sample};

@@ -1,5 +1,6 @@
 //! The map: one type for all kinds, with a side for the host and a side for programs.
 
+mod arena;
 mod batch;
 mod calls;
 mod for_each;
@@ -35,6 +36,7 @@ use crate::table::Table;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
+pub use arena::Arena;
 pub use batch::{BatchCursor, BatchError};
 pub(crate) use stacks::MAX_STACK;
 pub use stacks::StackMode;
@@ -107,6 +109,7 @@ macro_rules! each {
             Table::Members($table) => $body,
             Table::UserRing($table) => $body,
             Table::Perf($table) => $body,
+            Table::Arena($table) => $body,
         }
     };
 }
@@ -203,6 +206,7 @@ impl Map {
             Table::Targets(targets) => targets.len(),
             Table::Members(members) => members.len(),
             Table::Perf(_) => 0,
+            Table::Arena(arena) => arena.used(),
             Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) => 0,
         }
     }
@@ -274,9 +278,12 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
-                    Err(without_keys(self.kind()))
-                }
+                Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::UserRing(_)
+                | Table::Perf(_)
+                | Table::Arena(_) => Err(without_keys(self.kind())),
             }
         }
         .map_err(|error| self.explain(error, key))
@@ -363,7 +370,12 @@ impl Map {
                 Table::Hash(hash) => self.inside(|caller| hash.next_key(after, key.as_mut_ptr(), caller)),
                 Table::Trie(trie) => self.inside(|caller| trie.next_key(after, key.as_mut_ptr(), caller)),
                 Table::References(_) | Table::Members(_) => false,
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
+                Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::UserRing(_)
+                | Table::Perf(_)
+                | Table::Arena(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
                 }
             }
@@ -404,18 +416,32 @@ impl Map {
     pub fn link(&self) -> MapLink {
         let (value_base, inline) = match &self.table {
             Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
+            // Programs get the host's addresses of variables.
+            Table::Arena(arena) => (Some(arena.start()), None),
             _ => (None, None),
         };
         let programs = self.programs().map(|_| self.table_of_programs);
-        MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline, programs }
+        let arena = match &self.table {
+            Table::Arena(arena) => Some(arena.link()),
+            _ => None,
+        };
+        MapLink {
+            handle: ptr::from_ref(self).expose_provenance() as u64,
+            value_base,
+            inline,
+            programs,
+            arena,
+        }
     }
 
     /// Whether programs that run in sections of that domain may use the map. A map whose elements are reused requires
     /// its own domain.
     pub fn fits(&self, domain: &Domain) -> bool {
         match &self.table {
-            // Removed members wait for readers too.
-            Table::Hash(_) | Table::Trie(_) | Table::Members(_) => self.memory.domain.is(domain),
+            // Removed members and freed pages wait for readers too.
+            Table::Hash(_) | Table::Trie(_) | Table::Members(_) | Table::Arena(_) => {
+                self.memory.domain.is(domain)
+            }
             Table::References(references) => !references.is_keyed() || self.memory.domain.is(domain),
             Table::Array(_)
             | Table::Queue(_)
@@ -532,9 +558,12 @@ impl Map {
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
-                    Err(without_keys(self.kind()))
-                }
+                Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::UserRing(_)
+                | Table::Perf(_)
+                | Table::Arena(_) => Err(without_keys(self.kind())),
             }
         }
     }
@@ -552,9 +581,12 @@ impl Map {
                 Table::Trie(trie) => trie.delete(key, caller),
                 Table::Members(members) => self.forget_member(members, key, caller),
                 Table::References(_) => Err(OpError::HoldsReferences),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
-                    Err(without_keys(self.kind()))
-                }
+                Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::UserRing(_)
+                | Table::Perf(_)
+                | Table::Arena(_) => Err(without_keys(self.kind())),
             }
         }
     }
@@ -692,7 +724,8 @@ impl Iterator for Entries<'_> {
                 | Table::Bloom(_)
                 | Table::Ring(_)
                 | Table::UserRing(_)
-                | Table::Perf(_) => {}
+                | Table::Perf(_)
+                | Table::Arena(_) => {}
             }
         }
         self.batch.pop_front()

@@ -79,6 +79,7 @@ pub(crate) mod errno {
     pub(crate) const EAGAIN: i32 = 11;
     pub(crate) const ENOMEM: i32 = 12;
     pub(crate) const EACCES: i32 = 13;
+    pub(crate) const EFAULT: i32 = 14;
     pub(crate) const EBUSY: i32 = 16;
     pub(crate) const EEXIST: i32 = 17;
     pub(crate) const EINVAL: i32 = 22;

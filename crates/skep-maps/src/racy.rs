@@ -94,6 +94,46 @@ pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes out of a map at any alignment, aligned words as a whole.
+///
+/// # Safety
+///
+/// `from` is map memory of `len` bytes; `to` is writable for `len` bytes, and no other thread accesses it meanwhile.
+pub(crate) unsafe fn read_any(from: *const u8, to: *mut u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let whole = len - at >= 8 && from.wrapping_add(at).addr().is_multiple_of(8);
+        // SAFETY: within the `len` bytes of both sides; an aligned word in the first case.
+        unsafe {
+            match whole {
+                true => read(from.add(at), to.add(at), 8),
+                false => to.add(at).write((*from.add(at).cast::<AtomicU8>()).load(Relaxed)),
+            }
+        }
+        at += if whole { 8 } else { 1 };
+    }
+}
+
+/// Copies `len` bytes into a map at any alignment, aligned words as a whole, and writes nothing else.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes; `to` is map memory of `len` bytes.
+pub(crate) unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let whole = len - at >= 8 && to.wrapping_add(at).addr().is_multiple_of(8);
+        // SAFETY: within the `len` bytes of both sides; an aligned word in the first case.
+        unsafe {
+            match whole {
+                true => word(to.add(at), 0).store(load8(from.add(at)), Relaxed),
+                false => (*to.add(at).cast::<AtomicU8>()).store(byte(from.add(at)), Relaxed),
+            }
+        }
+        at += if whole { 8 } else { 1 };
+    }
+}
+
 /// Zeroes `len` bytes of a program's memory, which may be in a map as well.
 ///
 /// # Safety

@@ -1,5 +1,6 @@
 //! The elements of a map of any kind.
 
+use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::Bloom;
 use crate::hash::Hash;
@@ -26,4 +27,5 @@ pub(crate) enum Table {
     Members(Members),
     UserRing(UserRing),
     Perf(PerfEvents),
+    Arena(Arena),
 }

@@ -243,7 +243,13 @@ fn the_packet_is_what_the_context_says() {
 }
 
 fn map_linkage(value: u64, direct: bool) -> Linkage {
-    let link = MapLink { handle: value, value_base: direct.then_some(value), inline: None, programs: None };
+    let link = MapLink {
+        handle: value,
+        value_base: direct.then_some(value),
+        inline: None,
+        programs: None,
+        arena: None,
+    };
     Linkage { maps: vec![link], ..linkage(HELPERS) }
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn array(value_size: u32) -> MapDef {
 }
 
 fn error(parts: Parts) -> Error {
-    let maps = vec![MapLink { handle: 0x1111, value_base: None, inline: None, programs: None }];
+    let maps = vec![MapLink { handle: 0x1111, value_base: None, inline: None, programs: None, arena: None }];
     Code::new(parts, &Linkage { maps, ..Linkage::default() }).unwrap_err()
 }
 
@@ -22,8 +22,8 @@ fn load_imm64(value: Imm64) -> [Insn; 3] {
 #[test]
 fn maps_become_their_handle_and_values_their_address() {
     let maps = vec![
-        MapLink { handle: 0x1111, value_base: None, inline: None, programs: None },
-        MapLink { handle: 0x2222, value_base: Some(0x3000), inline: None, programs: None },
+        MapLink { handle: 0x1111, value_base: None, inline: None, programs: None, arena: None },
+        MapLink { handle: 0x2222, value_base: Some(0x3000), inline: None, programs: None, arena: None },
     ];
     let linkage = Linkage { maps, ..Linkage::default() };
     for (value, expected) in

@@ -165,7 +165,7 @@ impl Program {
     /// Directs tail calls to the element with that index of the program's only map, or to the index in `r3`.
     pub(super) fn with_tail_calls(self, key: Option<u32>) -> Self {
         let programs = Some(ProgramTable { entries: 0x6000_0000_0000, len: 8 });
-        let maps = vec![MapLink { handle: 0x1234, value_base: None, inline: None, programs }];
+        let maps = vec![MapLink { handle: 0x1234, value_base: None, inline: None, programs, arena: None }];
         let calls: Vec<usize> = (0..self.insns.len())
             .filter(|&slot| self.insns[slot] == Insn::Call { target: CallTarget::Helper(12) })
             .collect();

@@ -98,7 +98,12 @@ impl Map {
                 Ok(out.len() < count)
             }
             Table::References(_) => return Err(self.explain(OpError::HoldsReferences, &[])),
-            Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_) => {
+            Table::Queue(_)
+            | Table::Bloom(_)
+            | Table::Ring(_)
+            | Table::UserRing(_)
+            | Table::Perf(_)
+            | Table::Arena(_) => {
                 return Err(self.explain(OpError::NoKeys, &[]));
             }
         };

@@ -38,9 +38,15 @@ impl Calls {
             (Table::Targets(_), _) => Self { look_up: look_up_target, update, delete },
             (Table::Members(_), _) => Self { look_up: look_up_member, update: update_member, delete },
             (Table::References(_), _) => Self { look_up: look_up_reference, update, delete },
-            (Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) | Table::UserRing(_) | Table::Perf(_), _) => {
-                Self { look_up: look_up_nothing, update, delete }
-            }
+            (
+                Table::Queue(_)
+                | Table::Bloom(_)
+                | Table::Ring(_)
+                | Table::UserRing(_)
+                | Table::Perf(_)
+                | Table::Arena(_),
+                _,
+            ) => Self { look_up: look_up_nothing, update, delete },
         }
     }
 

@@ -5,6 +5,7 @@ mod oracle;
 
 use oracle::common;
 
+mod arena;
 mod batch;
 mod errors;
 mod held_up;

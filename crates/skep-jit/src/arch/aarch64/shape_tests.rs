@@ -456,7 +456,13 @@ fn results_of_calls_are_moved_once() {
 #[test]
 fn addresses_of_maps_take_the_shortest_form() {
     let address = |distance: u64| {
-        let map = MapLink { handle: ADDRESS ^ distance, value_base: None, inline: None, programs: None };
+        let map = MapLink {
+            handle: ADDRESS ^ distance,
+            value_base: None,
+            inline: None,
+            programs: None,
+            arena: None,
+        };
         let linkage = Linkage { maps: vec![map], ..Linkage::default() };
         let program = Program::new("r0 = map[0] ll\nexit").linked(linkage);
         let (code, _) = program.code::<Aarch64>(&Home::within(ADDRESS..ADDRESS + 4096), ADDRESS);

@@ -15,7 +15,13 @@ const HELPERS: [(u32, HelperFn); 2] = [(1, never), (8, never)];
 fn linkage(arrays: &[InlineArray]) -> Linkage {
     let maps = arrays
         .iter()
-        .map(|&inline| MapLink { handle: 0x1234, inline: Some(inline), value_base: None, programs: None })
+        .map(|&inline| MapLink {
+            handle: 0x1234,
+            inline: Some(inline),
+            value_base: None,
+            programs: None,
+            arena: None,
+        })
         .collect();
     Linkage { maps, helpers: HELPERS.to_vec(), inline_linux_helpers: true, ..Linkage::default() }
 }
@@ -143,7 +149,13 @@ fn maps_are_their_handles_and_values_their_addresses() {
     let here = &raw const HERE as u64;
     for address in [0x1234, 0xffff_fff0, 0x1_0000_0000, 0x7fff_ffff_f000, here] {
         let mut program = Program::new("r0 = map[1] ll\nexit");
-        let link = MapLink { handle: address, value_base: Some(address + 1), inline: None, programs: None };
+        let link = MapLink {
+            handle: address,
+            value_base: Some(address + 1),
+            inline: None,
+            programs: None,
+            arena: None,
+        };
         program.linkage.maps = vec![MapLink::default(), link];
         assert_eq!(program.run(0, 0), address);
         let mut program = Program::new("r0 = map_value[1]+16 ll\nexit");

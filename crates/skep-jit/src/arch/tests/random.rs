@@ -424,7 +424,13 @@ fn unread_arguments_of_inlined_look_ups_are_not_computed() {
         call 1
         exit";
     let array = InlineArray { base: 0x1000, stride: 8, cpu_stride: 0, max_entries: 10 };
-    let link = MapLink { handle: 0x7fff_1234_5678, value_base: None, inline: Some(array), programs: None };
+    let link = MapLink {
+        handle: 0x7fff_1234_5678,
+        value_base: None,
+        inline: Some(array),
+        programs: None,
+        arena: None,
+    };
     let mut program =
         Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5), in_bounds: false });
     program.linkage =

@@ -178,7 +178,8 @@ impl Parts {
         let fact = CallFact { map: Some(0), key: None, in_bounds: false };
         let mut program =
             look_ups.into_iter().fold(Program::of(insns), |program, slot| program.call_fact(slot, fact));
-        let link = MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY), programs: None };
+        let link =
+            MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY), programs: None, arena: None };
         program.linkage = Linkage {
             maps: vec![link],
             helpers: vec![(7, CLOBBER)],

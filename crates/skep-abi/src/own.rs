@@ -45,6 +45,8 @@ pub enum OwnParam {
     Node,
     /// A function of the program that compares two nodes.
     Less,
+    /// A map of the program.
+    Map,
     /// The packet's context.
     Context,
     /// A dynptr, or room for one in the program's stack.
@@ -98,7 +100,7 @@ const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 
 const BITS: OwnIterator = OwnIterator { name: "bpf_iter_bits", bytes: 16, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 40] = [
+pub static OWN_KFUNCS: [OwnKfunc; 42] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -159,12 +161,18 @@ pub static OWN_KFUNCS: [OwnKfunc; 40] = [
         &[OwnParam::Context, OwnParam::Out(2), OwnParam::Out(2)],
         OwnReturn::Number,
     ),
+    own("bpf_arena_alloc_pages", ALLOC_PAGES, OwnReturn::Number),
+    own("bpf_arena_free_pages", &[OwnParam::Map, OwnParam::Number, OwnParam::Number], OwnReturn::Nothing),
 ];
 
 /// The context, flags, and room for the dynptr.
 const FROM_PACKET: &[OwnParam] = &[OwnParam::Context, OwnParam::Number, OwnParam::Dynptr];
 /// A dynptr, an offset in it, a buffer for a copy and the size.
 const SLICE: &[OwnParam] = &[OwnParam::Dynptr, OwnParam::Number, OwnParam::Buffer, OwnParam::Size];
+
+/// The arena, an address, a number of pages, a memory node and flags.
+const ALLOC_PAGES: &[OwnParam] =
+    &[OwnParam::Map, OwnParam::Number, OwnParam::Number, OwnParam::Number, OwnParam::Number];
 
 /// A list, a node, and what Linux's verifier adds.
 const PUSH: &[OwnParam] = &[OwnParam::List, OwnParam::Node, OwnParam::Ignored, OwnParam::Ignored];

@@ -1,12 +1,13 @@
 //! Preparation of a program: resolves maps and helpers and checks the structure once, so that a run can neither
 //! miss anything nor leave the program's instructions.
 
-use skep_abi::{Context, Entry, Linkage, MapDef, Printed, ProgramType};
+use skep_abi::{ArenaLink, Context, Entry, Linkage, MapDef, Printed, ProgramType};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_text::Loads;
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
 use std::sync::Arc;
 
+use crate::arena::place;
 use crate::{Error, FindProgram};
 
 /// Maximum number of frames of a run at a time, including the program's own.
@@ -36,6 +37,8 @@ pub(crate) struct Code {
     pub(crate) find: Option<FindProgram>,
     /// Required for programs that may read freed objects.
     loads: Option<Arc<Loads>>,
+    /// The program's arena. Required for programs that access one.
+    pub(crate) arena: Option<ArenaLink>,
 }
 
 /// Linux's number of `tail_call`, which no linkage has: engines implement it themselves.
@@ -84,14 +87,15 @@ impl Code {
         if parts.exception_callback.is_some_and(|function| function >= functions.len()) {
             return Err(Error::Malformed { slot: 0, what: "the exception callback is not a function" });
         }
+        let arena = linkage.arena(&parts.insns);
         for function in &functions {
             for slot in function.start..function.end {
-                if check_fact(&parts, slot, loads.is_some())? {
+                if check_fact(&parts, slot, loads.is_some(), arena)? {
                     resolve(&mut parts, linkage, function, slot)?;
                 }
             }
         }
-        let code = Self { parts, linkage: linkage.clone(), find: None, loads };
+        let code = Self { parts, linkage: linkage.clone(), find: None, loads, arena };
         code.check_depth()?;
         Ok(code)
     }
@@ -181,7 +185,7 @@ fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
 
 /// Whether the slot is reached. Each fact is used here or where the comment says, or the program is refused: a new
 /// kind of fact that this crate does not know must not compile.
-fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
+fn check_fact(parts: &Parts, slot: u32, probes: bool, linked: Option<ArenaLink>) -> Result<bool, Error> {
     let Fact {
         reached,
         // Only checking mode uses these: what other engines inline or lay out by them is a plain call or jump here.
@@ -199,8 +203,18 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
     if foreign.is_some() {
         return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
     }
-    if arena {
-        return Err(Error::Unsupported { slot, what: "an access to an arena" });
+    if arena && place(&parts.insns[slot as usize], &[0; 11]).is_none() {
+        return Err(Error::Malformed {
+            slot,
+            what: "only loads, stores and atomic operations access an arena",
+        });
+    }
+    let casts = reached && matches!(parts.insns[slot as usize], Insn::AddrSpaceCast { .. });
+    if (arena || casts) && linked.is_none() {
+        return Err(Error::Malformed {
+            slot,
+            what: "the instruction is about an arena, and no arena is linked",
+        });
     }
     if probe && !matches!(parts.insns[slot as usize], Insn::Load { .. }) {
         return Err(Error::Unsupported { slot, what: "an access that may fault but is not a plain load" });
@@ -272,7 +286,9 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         {
             return unsupported("a call of a kernel function");
         }
-        Insn::AddrSpaceCast { .. } => return unsupported("a cast of an arena's address"),
+        Insn::AddrSpaceCast { to, from, .. } if !matches!((to, from), (0, 1) | (1, 0)) => {
+            return unsupported("a cast between other address spaces than 0 and 1");
+        }
         Insn::CallReg { .. } => return unsupported("a call through a register"),
         Insn::LoadPacket { .. } if !parts.program_type.is_socket_buffer() => {
             return unsupported("a legacy packet load without a socket buffer");

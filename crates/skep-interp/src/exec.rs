@@ -31,6 +31,7 @@ use std::sync::atomic::Ordering;
 use skep_abi::{Entry, MAX_LOOPS, RunEnv, SkbContext};
 use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size, semantics};
 
+use crate::arena;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
 
@@ -75,6 +76,10 @@ pub(crate) trait Watch {
     }
     /// Memory is about to be accessed.
     fn access(&mut self, _slot: usize, _at: u64, _size: Size, _kind: AccessKind) -> Result<(), Self::Stop> {
+        Ok(())
+    }
+    /// The arena is about to be accessed.
+    fn access_arena(&mut self, _slot: usize, _regs: &Registers) -> Result<(), Self::Stop> {
         Ok(())
     }
     /// A helper is about to be called.
@@ -297,6 +302,13 @@ unsafe fn execute<W: Watch>(
         let watch = unsafe { &mut *(*machine).watch };
         watch.step(slot, insn, &mut regs)?;
         let mut next = slot + 1;
+        if let Some(arena) = code.arena.filter(|_| code.parts.facts[slot].arena) {
+            watch.access_arena(slot, &regs)?;
+            // SAFETY: the linkage's maps live by this function's contract; every address is in the arena.
+            unsafe { arena::access(arena, insn, &mut regs) };
+            slot = next;
+            continue;
+        }
         match *insn {
             Insn::Alu { width, op, dst, src } => {
                 regs[dst.index()] = semantics::alu(width, op, regs[dst.index()], value(&regs, src));
@@ -483,10 +495,13 @@ unsafe fn execute<W: Watch>(
                     (*machine).watch.kfunc_returned(number, args, regs[0]);
                 }
             }
-            Insn::LoadImm64 { .. }
-            | Insn::LoadImm64Tail
-            | Insn::CallReg { .. }
-            | Insn::AddrSpaceCast { .. } => {
+            Insn::AddrSpaceCast { dst, src, to, .. } => {
+                let Some(arena) = code.arena else { unreachable!("refused by Code::with") };
+                let address = regs[src.index()];
+                regs[dst.index()] =
+                    if to == 0 { u64::from(address as u32) } else { arena.user_address(address) };
+            }
+            Insn::LoadImm64 { .. } | Insn::LoadImm64Tail | Insn::CallReg { .. } => {
                 unreachable!("refused by Code::with")
             }
         }

@@ -15,6 +15,7 @@
 //!                                                            Regions ----^
 //! ```
 
+mod arena;
 mod code;
 mod exec;
 mod maps;

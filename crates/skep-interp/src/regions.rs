@@ -162,7 +162,8 @@ impl Memory {
             memory.regions.push(Region { start: r1, bytes: len.into(), rights: Rights::ALL });
         }
         for (map, (def, link)) in code.parts.maps.iter().zip(&code.linkage.maps).enumerate() {
-            if let Some(base) = link.value_base {
+            // An arena's values are no memory of this process.
+            if let Some(base) = link.value_base.filter(|_| link.arena.is_none()) {
                 memory.learn_value(map as u32, def, base);
             }
         }

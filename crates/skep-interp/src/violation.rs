@@ -53,6 +53,8 @@ pub enum Reason {
         /// Its value.
         value: u64,
     },
+    /// It accessed the arena where no offset of 32 bits and an instruction's leads.
+    OutsideOfArena,
     /// It accesses bytes of an iterator, which only the iterator's functions may do.
     Iterator(MemoryAccess),
     /// It ends a function with a live iterator in its stack.
@@ -137,6 +139,7 @@ impl fmt::Display for Reason {
             Self::Argument { number, value } => {
                 write!(f, "argument {number} is {value:#x}, which the prototype does not allow")
             }
+            Self::OutsideOfArena => f.write_str("accesses the arena outside of its window and guards"),
             Self::Iterator(access) => write!(f, "{access} that belong to an iterator"),
             Self::IteratorLeft { address } => {
                 write!(

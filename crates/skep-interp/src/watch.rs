@@ -22,10 +22,11 @@
 use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
-use skep_abi::{Access, ArgKind, Callback, HelperProto, MapDef, RetKind, own_kfunc};
+use skep_abi::{Access, ArenaLink, ArgKind, Callback, HelperProto, MapDef, RetKind, own_kfunc};
 use skep_isa::{CallTarget, Insn, Reg, Size, semantics};
 use skep_verifier::{Machine, MachineFrame, Object};
 
+use crate::arena;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::maps::Maps;
@@ -57,7 +58,7 @@ pub(crate) struct Checking<'a, 'r> {
     pub(crate) iterators: Vec<Live>,
     /// The previous slot.
     slot: u32,
-    maps: Maps<'a>,
+    pub(crate) maps: Maps<'a>,
     /// The value that represents each map, and each function.
     handles: (Vec<u64>, Vec<u64>),
 }
@@ -466,6 +467,18 @@ impl Watch for Checking<'_, '_> {
             false => self.check(access),
         };
         checked.map_err(|reason| Violation { slot: slot as u32, reason })
+    }
+
+    fn access_arena(&mut self, slot: usize, regs: &Registers) -> Result<(), Violation> {
+        let inside = |(distance, size): (i64, Size)| {
+            let guard = ArenaLink::GUARD.cast_signed();
+            let end = distance + i64::from(size.bytes());
+            -guard <= distance && end <= ArenaLink::WINDOW.cast_signed() + guard
+        };
+        if arena::place(&self.code.parts.insns[slot], regs).is_some_and(inside) {
+            return Ok(());
+        }
+        Err(Violation { slot: slot as u32, reason: Reason::OutsideOfArena })
     }
 
     fn call(&mut self, slot: usize, helper: u32, args: [u64; 5]) -> Result<(), Violation> {

@@ -4,6 +4,7 @@
 //! Instructions are fused only if control cannot enter between them ([`Plan::continues`]), and the fused code has the
 //! same effect on every live register as the instructions one by one.
 
+mod arena;
 mod call;
 mod exception;
 mod fuse;
@@ -22,7 +23,7 @@ use crate::options::Options;
 use crate::parts::{HelperCall, Loaded, Parts};
 use crate::plan::Plan;
 use crate::port::operand::Address;
-use crate::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
+use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
 
@@ -198,9 +199,12 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::Alu { width, op, dst, src } => self.alu(slot, op, width, dst, src),
             Insn::Neg { width, dst } => self.emit.neg(width, dst),
             Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
-            Insn::AddrSpaceCast { .. } => {
-                return Err(Error::Unsupported { slot, what: "a cast of an arena's address" });
+            Insn::AddrSpaceCast { dst, src, to: 0, .. } => self.mov(Width::W32, dst, src),
+            Insn::AddrSpaceCast { dst, src, .. } => {
+                let arena = self.parts.arena(slot)?;
+                self.emit.cast_to_user(arena.user, dst, src);
             }
+            _ if self.plan.slots()[slot].is_arena() => self.arena(slot)?,
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
             Insn::LoadImm64 { dst, value } => match self.parts.imm64(slot, value)? {
                 Loaded::Number(value) => self.emit.mov_imm(dst, value),
@@ -334,9 +338,10 @@ impl<A: Arch> Lowering<'_, A> {
         self.plan.reached(slot) && self.parts.insns[slot] == Insn::Exit
     }
 
-    /// The instruction in this slot, if it can only be reached from the previous one.
+    /// The instruction in this slot, if it can only be reached from the previous one. Accesses to an arena are not
+    /// fused with others.
     fn follower(&self, slot: usize) -> Option<Insn> {
-        self.continues(slot).then(|| self.parts.insns[slot])
+        (self.continues(slot) && !self.plan.slots()[slot].is_arena()).then(|| self.parts.insns[slot])
     }
 
     /// Whether the slot can only be reached from the previous one.

@@ -3,7 +3,7 @@
 //! The verifier's facts decide between several forms: a tail call whose map and index are the same on every path
 //! becomes a branch that the host replaces, a look-up in a known array needs no call.
 
-use skep_abi::{Entry, InlineArray, Linkage, Printed};
+use skep_abi::{ArenaLink, Entry, InlineArray, Linkage, Printed};
 use skep_isa::{Imm64, Insn};
 use skep_verifier::{Fact, FunctionFacts, Verified};
 
@@ -104,6 +104,12 @@ impl<'a> Parts<'a> {
             }
             Imm64::Function(_) => Ok(Loaded::Callback(self.callee(slot)?)),
         }
+    }
+
+    /// The program's arena.
+    pub(crate) fn arena(&self, slot: usize) -> Result<ArenaLink, Error> {
+        let what = "the instruction is about an arena, and no arena is linked";
+        self.linkage.arena(self.insns).ok_or(Error::Malformed { slot, what })
     }
 
     /// Index of the called function.

@@ -61,6 +61,8 @@ mod flag {
     pub(super) const PURE: u8 = 32;
     /// The load may fault, and then gives 0.
     pub(super) const PROBE: u8 = 64;
+    /// The access is to the program's arena.
+    pub(super) const ARENA: u8 = 128;
 }
 
 impl Slot {
@@ -89,14 +91,17 @@ impl Slot {
         if foreign.is_some() {
             return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
         }
-        if arena {
-            return Err(Error::Unsupported { slot, what: "an access to an arena" });
+        if arena && base(insn).is_none_or(|base| base == Reg::R10) {
+            return Err(Error::Malformed { slot, what: "an access to an arena through something else" });
         }
         if probe && !matches!(insn, Insn::Load { .. }) {
             return Err(Error::Unsupported { slot, what: "an access that may fault and is no plain load" });
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        Ok(Self { flags: flag(reached, flag::REACHED) | flag(probe, flag::PROBE), ..Self::default() })
+        Ok(Self {
+            flags: flag(reached, flag::REACHED) | flag(probe, flag::PROBE) | flag(arena, flag::ARENA),
+            ..Self::default()
+        })
     }
 
     /// Its jump target, if it is a jump.
@@ -127,6 +132,11 @@ impl Slot {
     /// Whether it is a load that may fault and then gives 0.
     pub(crate) fn is_probe(&self) -> bool {
         self.is(flag::PROBE)
+    }
+
+    /// Whether it accesses the program's arena.
+    pub(crate) fn is_arena(&self) -> bool {
+        self.is(flag::ARENA)
     }
 
     /// Whether a jump leads here.
@@ -274,6 +284,19 @@ impl Plan {
                 // Control skips the second slot, whatever its facts are.
                 self.slots[slot + 1].flags |= flag::FALLS;
             }
+            Insn::AddrSpaceCast { to, from, .. } => {
+                parts.arena(slot)?;
+                if !matches!((to, from), (0, 1) | (1, 0)) {
+                    return Err(Error::Unsupported {
+                        slot,
+                        what: "a cast between other address spaces than 0 and 1",
+                    });
+                }
+                self.slots[slot].flags |= flag::PURE;
+            }
+            _ if parts.facts[slot].arena => {
+                parts.arena(slot)?;
+            }
             Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
                 self.slots[slot].flags |= flag::PURE;
             }
@@ -381,6 +404,18 @@ impl Plan {
         // The last of several jumps to one head ends the loop.
         self.loops.sort_unstable_by_key(|&(head, end)| (head, std::cmp::Reverse(end)));
         self.loops.dedup_by_key(|&mut (head, _)| head);
+    }
+}
+
+/// The base of a load, store or atomic operation.
+fn base(insn: &Insn) -> Option<Reg> {
+    match *insn {
+        Insn::Load { base, .. }
+        | Insn::Store { base, .. }
+        | Insn::Atomic { base, .. }
+        | Insn::LoadAcquire { base, .. }
+        | Insn::StoreRelease { base, .. } => Some(base),
+        _ => None,
     }
 }
 

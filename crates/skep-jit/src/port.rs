@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use skep_abi::{InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
+use skep_abi::{ArenaLink, InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
 use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
 use crate::layout::{Assembly, Encoding, Label};
@@ -72,7 +72,9 @@ impl Home {
 }
 
 /// All operations of a backend.
-pub(crate) trait Emitter<'a, A: Arch>: Arithmetic + Memory + Branches + Calls + Frames {
+pub(crate) trait Emitter<'a, A: Arch>:
+    Arithmetic + Memory + Arenas + Branches + Calls + Frames
+{
     /// An emitter of code that will lie in `home`.
     fn new(code: Assembly<A>, features: A::Features, options: Options, home: &'a Home) -> Self;
 
@@ -176,6 +178,47 @@ pub(crate) trait Memory {
     /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
     /// registers that are live afterwards.
     fn atomic(&mut self, op: AtomicOp, width: Width, place: (Reg, i16), src: Reg, live: RegSet);
+}
+
+/// Accesses to a program's arena ([`ArenaLink`]).
+///
+/// The lower half of the base and the offset say how far from the arena's base the access is. A store to a page that is
+/// not there does nothing, and neither does an atomic operation, which fetches 0. Atomic operations, load-acquires and
+/// store-releases that are not aligned do the same. The base is not `r10`.
+pub(crate) trait Arenas {
+    /// `dst = *(size *)(base + offset)`
+    fn arena_load(&mut self, arena: ArenaLink, size: Size, signed: bool, dst: Reg, place: (Reg, i16));
+
+    /// The same with acquire ordering.
+    fn arena_load_acquire(&mut self, arena: ArenaLink, size: Size, dst: Reg, place: (Reg, i16));
+
+    /// `*(size *)(base + offset) = src`
+    fn arena_store(&mut self, arena: ArenaLink, size: Size, place: (Reg, i16), src: Operand);
+
+    /// The same with release ordering.
+    fn arena_store_release(&mut self, arena: ArenaLink, size: Size, place: (Reg, i16), src: Reg);
+
+    /// As [`Memory::atomic`].
+    fn arena_atomic(
+        &mut self,
+        arena: ArenaLink,
+        op: AtomicOp,
+        width: Width,
+        place: (Reg, i16),
+        src: Reg,
+        live: RegSet,
+    );
+
+    /// `dst` = the lower half of `src` with that upper half, or 0 if the lower half is 0.
+    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg);
+}
+
+/// The register that receives what memory held before an atomic operation.
+pub(crate) fn receiver(op: AtomicOp, src: Reg) -> Option<Reg> {
+    match op {
+        AtomicOp::CmpXchg => Some(Reg::R0),
+        op => op.fetches().then_some(src),
+    }
 }
 
 /// Jumps.

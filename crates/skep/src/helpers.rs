@@ -24,6 +24,7 @@ macro_rules! helper {
     }};
 }
 
+mod arena;
 mod bits;
 #[cfg(test)]
 mod book_tests;

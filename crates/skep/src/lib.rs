@@ -56,6 +56,8 @@
 
 #[cfg(test)]
 mod answers_tests;
+#[cfg(test)]
+mod arena_tests;
 mod arrays;
 #[cfg(test)]
 mod checking;
@@ -119,7 +121,7 @@ pub use skep_btf::Btf;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
-    Map, MapError, MapStats, Member, Options as MapOptions, PerfReader, Policy, Reclamation, Record,
+    Arena, Map, MapError, MapStats, Member, Options as MapOptions, PerfReader, Policy, Reclamation, Record,
     RingBuffer, Sample, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};

@@ -113,8 +113,11 @@ fn unsupported_facts_are_refused() {
     parts.facts[1] = Fact { reached: true, foreign: Some(&layout.fields[0]), ..Fact::default() };
     assert!(refused(parts.clone()).contains("instruction 1 is an access to a field that the context lacks"));
     parts.facts[1] = Fact { reached: true, arena: true, ..Fact::default() };
-    assert!(refused(parts.clone()).contains("instruction 1 is an access to an arena"));
+    assert!(refused(parts.clone()).contains("about an arena, and no arena is linked"));
     parts.insns[1] = Insn::AddrSpaceCast { dst: R::R0, src: R::R1, to: 0, from: 1 };
     parts.facts[1] = Fact { reached: true, ..Fact::default() };
-    assert!(refused(parts).contains("instruction 1 is a cast of an arena's address"));
+    assert!(refused(parts.clone()).contains("about an arena, and no arena is linked"));
+    parts.insns[1] = mov_imm(R::R0, 2);
+    parts.facts[1].arena = true;
+    assert!(refused(parts).contains("only loads, stores and atomic operations access an arena"));
 }

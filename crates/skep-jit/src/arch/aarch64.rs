@@ -18,6 +18,7 @@
 //! ```
 
 mod alu;
+mod arena;
 mod atomic;
 mod branch;
 mod call;

@@ -6,6 +6,7 @@
 //! reserved. No flag is live between two BPF instructions.
 
 mod alu;
+mod arena;
 mod atomic;
 mod branch;
 mod call;

@@ -49,6 +49,9 @@ struct Sum {
 impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
     pub(super) fn fused(&mut self, slot: usize) -> Option<Done> {
+        if self.plan.slots()[slot].is_arena() {
+            return None;
+        }
         match self.parts.insns[slot] {
             // A pair of loads or an operation on memory does not leave 0 where it faults.
             Insn::Load { .. } if self.plan.slots()[slot].is_probe() => None,
@@ -251,6 +254,8 @@ impl<A: Arch> Lowering<'_, A> {
             let what = &self.plan.slots()[slot];
             if what.reads.contains(sum.dst) {
                 let (offset, size) = match self.parts.insns[slot] {
+                    // The lower half of a register counts, not a sum.
+                    _ if what.is_arena() => return None,
                     Insn::Load { base, offset, size, .. } if base == sum.dst => (offset, size),
                     Insn::Store { base, offset, src, size }
                         if base == sum.dst && src != Operand::Reg(sum.dst) =>

@@ -30,6 +30,7 @@ impl Known {
             Insn::Endian { size, dst, .. }
             | Insn::Load { size, signed: false, dst, .. }
             | Insn::LoadAcquire { size, dst, .. } => self.set(dst, size.bits() as u8),
+            Insn::AddrSpaceCast { dst, to: 0, .. } => self.set(dst, 32),
             Insn::LoadImm64 { dst, value: Imm64::Value(value) } => self.set(dst, significant(value)),
             Insn::Atomic { op: AtomicOp::CmpXchg, size, .. } => self.set(Reg::R0, size.bits() as u8),
             Insn::Atomic { op, size, src, .. } if op.fetches() => self.set(src, size.bits() as u8),

@@ -149,6 +149,7 @@ impl Prototype {
             // The functions that take one check it themselves.
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
+            OwnParam::Map => Some(What::Map),
             OwnParam::Buffer => Some(What::Sized { access: Access::Write, constant: true }),
             OwnParam::Words { most } => Some(What::Words { most: *most }),
             OwnParam::Size | OwnParam::Count => Some(What::Size),

@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{bits, dynptr, iterators, objects, sections, xdp};
+use super::{arena, bits, dynptr, iterators, objects, sections, xdp};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 40] = [
+static OWN: [(&str, HelperFn); 42] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -47,6 +47,8 @@ static OWN: [(&str, HelperFn); 40] = [
     ("bpf_xdp_metadata_rx_timestamp", helper!(xdp::rx_timestamp, 2)),
     ("bpf_xdp_metadata_rx_hash", helper!(xdp::rx_hash, 3)),
     ("bpf_xdp_metadata_rx_vlan_tag", helper!(xdp::rx_vlan_tag, 3)),
+    ("bpf_arena_alloc_pages", helper!(arena::alloc_pages, 5)),
+    ("bpf_arena_free_pages", helper!(arena::free_pages, 3)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

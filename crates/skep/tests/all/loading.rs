@@ -107,17 +107,6 @@ fn programs_that_can_only_be_verified_are_refused_at_load() {
 }
 
 #[test]
-fn a_program_with_an_arena_is_verified_but_not_loaded() {
-    let text = "r1 = map[0] ll\nr2 = 64\nr0 = addr_space_cast(r2, 0x0, 0x1)\nr0 = *(u64 *)(r0 + 0)\nexit";
-    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
-    let arena = MapDef::new("heap", MapKind::Arena, 0, 0, 10);
-    let object = Object::from_bytecode_and_maps("main", &RAW, &bytes, vec![arena]).unwrap();
-    object.verify("main", Default::default()).unwrap();
-    let error = Runtime::new().unwrap().load(&object).unwrap_err().to_string();
-    assert!(error.contains("map `heap`: maps of kind arena are not provided yet"), "{error}");
-}
-
-#[test]
 fn types_that_share_a_context_run_like_the_first_of_them() {
     for name in ["xdp/devmap", "xdp/cpumap", "tcx/egress", "netkit/peer", "action"] {
         let kind = ProgramType::from_name(name).unwrap();

@@ -165,7 +165,7 @@ impl Calls for Emitter<'_> {
 }
 
 /// A branch without its distance.
-struct Hole {
+pub(super) struct Hole {
     at: usize,
     branch: fn(i64) -> Word,
 }
@@ -205,14 +205,14 @@ impl Emitter<'_> {
     }
 
     /// A forward branch to [`Emitter::land`]; no fragment may be in between.
-    fn hole(&mut self, branch: fn(i64) -> Word) -> Hole {
+    pub(super) fn hole(&mut self, branch: fn(i64) -> Word) -> Hole {
         let at = self.code.here();
         self.put(branch(0));
         Hole { at, branch }
     }
 
     /// A branch over this number of bytes that are not emitted yet.
-    fn land(&mut self, hole: Hole, bytes: u32) {
+    pub(super) fn land(&mut self, hole: Hole, bytes: u32) {
         let distance = (self.code.here() - hole.at) as i64 + i64::from(bytes);
         for (at, byte) in (hole.at..).zip((hole.branch)(distance).0.to_le_bytes()) {
             *self.code.byte_mut(at) = byte;

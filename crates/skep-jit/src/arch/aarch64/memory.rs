@@ -31,7 +31,7 @@ impl Memory for Emitter<'_> {
         let mem = self.place(address, size);
         let src = match src {
             Operand::Reg(src) => self.read(src),
-            Operand::Imm(imm) => self.stored(size, imm),
+            Operand::Imm(imm) => self.stored_in(SCRATCH2, size, imm),
         };
         self.put(encode::store(size, src, mem));
     }
@@ -135,8 +135,8 @@ impl Emitter<'_> {
         SCRATCH
     }
 
-    /// A register that holds a constant to be stored.
-    fn stored(&mut self, size: Size, imm: i32) -> Gpr {
+    /// A register that holds a constant to be stored, this one if it is not 0.
+    pub(super) fn stored_in(&mut self, reg: Gpr, size: Size, imm: i32) -> Gpr {
         let value = match size {
             Size::B1 => u64::from(imm as u8),
             Size::B2 => u64::from(imm as u16),
@@ -146,8 +146,8 @@ impl Emitter<'_> {
         if value == 0 {
             return Gpr::ZR;
         }
-        self.constant(SCRATCH2, value);
-        SCRATCH2
+        self.constant(reg, value);
+        reg
     }
 }
 

@@ -7,19 +7,11 @@ use super::regs::{Gpr, SCRATCH, SCRATCH2};
 use super::{Emitter, gpr};
 
 impl Emitter<'_> {
-    /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
+    /// `*(width *)mem op= src`; with `fetch`, `src` becomes what was there before. `live` are the
     /// registers that are live afterwards.
-    pub(super) fn read_modify_write(
-        &mut self,
-        op: AtomicOp,
-        width: Width,
-        (base, offset): (Reg, i16),
-        src: Reg,
-        live: RegSet,
-    ) {
+    pub(super) fn read_modify_write(&mut self, op: AtomicOp, width: Width, mem: Mem, src: Reg, live: RegSet) {
         // The fetched value is dead: use the shorter form.
         let wanted = live.contains(src);
-        let mem = Mem::at(gpr(base), offset.into());
         match op {
             AtomicOp::Add { fetch } if !(fetch && wanted) => {
                 self.put(encode::lock_alu(Group1::Add, width, mem, gpr(src)))
@@ -34,9 +26,9 @@ impl Emitter<'_> {
                 self.put(encode::lock_alu(Group1::Xor, width, mem, gpr(src)))
             }
             AtomicOp::Add { .. } => self.put(encode::xadd(width, mem, gpr(src))),
-            AtomicOp::Or { .. } => self.fetch(Group1::Or, width, (base, offset), src, live),
-            AtomicOp::And { .. } => self.fetch(Group1::And, width, (base, offset), src, live),
-            AtomicOp::Xor { .. } => self.fetch(Group1::Xor, width, (base, offset), src, live),
+            AtomicOp::Or { .. } => self.fetch(Group1::Or, width, mem, src, live),
+            AtomicOp::And { .. } => self.fetch(Group1::And, width, mem, src, live),
+            AtomicOp::Xor { .. } => self.fetch(Group1::Xor, width, mem, src, live),
             AtomicOp::Xchg => self.put(encode::xchg(width, mem, gpr(src))),
             AtomicOp::CmpXchg => {
                 self.put(encode::cmpxchg(width, mem, gpr(src)));
@@ -60,9 +52,9 @@ impl Emitter<'_> {
     ///         mov src, rax
     ///         mov rax, r10
     /// ```
-    fn fetch(&mut self, op: Group1, width: Width, (base, offset): (Reg, i16), src: Reg, live: RegSet) {
+    fn fetch(&mut self, op: Group1, width: Width, mem: Mem, src: Reg, live: RegSet) {
         let stand_in = |reg: Reg| if reg == Reg::R0 { SCRATCH2 } else { gpr(reg) };
-        let mem = Mem::at(stand_in(base), offset.into());
+        let mem = mem.rebased(Gpr::RAX, SCRATCH2);
         let size = match width {
             Width::W32 => Size::B4,
             Width::W64 => Size::B8,

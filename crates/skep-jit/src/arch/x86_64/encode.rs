@@ -93,6 +93,11 @@ impl Mem {
         Self { base, index: None, disp }
     }
 
+    /// The same place with one register in place of another as the base.
+    pub(crate) fn rebased(self, from: Gpr, to: Gpr) -> Self {
+        if self.base == from { Self { base: to, ..self } } else { self }
+    }
+
     /// `[base + index * scale + disp]`. The index must not be `rsp`.
     pub(crate) const fn indexed(base: Gpr, index: Gpr, scale: Scale, disp: i32) -> Self {
         Self { base, index: Some((index, scale)), disp }

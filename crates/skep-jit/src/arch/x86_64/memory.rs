@@ -51,7 +51,8 @@ impl Memory for Emitter<'_> {
     }
 
     fn atomic(&mut self, op: AtomicOp, width: Width, place: (Reg, i16), src: Reg, live: RegSet) {
-        self.read_modify_write(op, width, place, src, live);
+        let (base, offset) = place;
+        self.read_modify_write(op, width, Mem::at(gpr(base), offset.into()), src, live);
     }
 }
 

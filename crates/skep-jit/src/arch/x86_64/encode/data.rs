@@ -94,6 +94,11 @@ pub(crate) const fn alu_ri(op: Group1, width: Width, dst: Gpr, imm: i32) -> Byte
     }
 }
 
+/// `cmp byte [mem], imm`
+pub(crate) const fn cmp_byte(mem: Mem, imm: u8) -> Bytes {
+    rm(Opcode::one(0x80), Group1::Cmp as u8, mem).byte(imm)
+}
+
 /// `test a, b`
 pub(crate) const fn test_rr(width: Width, a: Gpr, b: Gpr) -> Bytes {
     rr(Opcode::one(0x85).width(width), b.number(), a)

@@ -166,7 +166,8 @@ impl Externs {
             ..MapDef::new(KCONFIG, MapKind::Array, 4, self.config_size, 1)
         };
         let variables = self.config.iter().map(|config| config.variable()).collect();
-        Some(ObjectMap { initial: Some(zeroes), variables, ..ObjectMap::new(def) })
+        let variable_bytes = self.config_size;
+        Some(ObjectMap { initial: Some(zeroes), variables, variable_bytes, ..ObjectMap::new(def) })
     }
 
     /// Fills the value of that map from a configuration. Returns for each configuration value whether it is known.

@@ -13,7 +13,7 @@ mod data;
 mod declared;
 mod legacy;
 
-pub(crate) use arena::{arena_of, is_arena_data};
+pub(crate) use arena::{is_arena_data, place_in_arena};
 pub(crate) use data::{is_data, of_section, set_variables};
 pub(crate) use declared::{SECTION, declared};
 pub(crate) use legacy::{is_legacy, legacy};
@@ -32,11 +32,13 @@ use crate::error::Error;
 pub struct ObjectMap {
     /// Its definition. Maps of global variables are named after their sections (`.rodata`).
     pub def: MapDef,
-    /// The first contents of its only element, `def.value_size` bytes, for maps of global variables that are not all
-    /// zeroes.
+    /// The first contents of its only element, or of an arena's start: `variable_bytes` bytes. `None` if there are no
+    /// variables, or all are zero.
     pub initial: Option<Arc<[u8]>>,
-    /// The variables in it, ascending by offset; empty for declared maps.
+    /// The variables in it, ascending by offset; empty for declared maps other than arenas.
     pub variables: Vec<Variable>,
+    /// Bytes that its variables take: the value's size for maps of global variables; in an arena, bytes from its start.
+    pub variable_bytes: u32,
     /// The first contents of its elements, for maps of maps and of programs.
     pub entries: Vec<MapEntry>,
     /// The key's type as C writes it, if declared by type.
@@ -87,6 +89,7 @@ impl ObjectMap {
             def,
             initial: None,
             variables: Vec::new(),
+            variable_bytes: 0,
             entries: Vec::new(),
             key_type: None,
             value_type: None,
@@ -98,7 +101,7 @@ impl ObjectMap {
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut [u8])) {
         let constant = self.variables.first().is_some_and(|variable| variable.read_only);
         self.def.frozen = None; // so that there is one owner
-        let size = self.def.value_size as usize;
+        let size = self.variable_bytes as usize;
         let bytes = self.initial.get_or_insert_with(|| vec![0; size].into());
         change(Arc::make_mut(bytes));
         self.def.frozen = constant.then(|| bytes.clone());

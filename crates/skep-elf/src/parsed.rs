@@ -76,7 +76,7 @@ impl Parsed {
                 }
             }
             if maps::is_arena_data(section) {
-                roles[index] = Role::Arena(maps::arena_of(section, &object_maps)?);
+                roles[index] = Role::Arena(maps::place_in_arena(&elf, index, &mut object_maps)?);
             } else if maps::is_data(section) {
                 // Fits: there are fewer sections than bytes in the file, and a section number has 32 bits.
                 roles[index] = Role::Data(object_maps.len() as u32);
@@ -84,7 +84,7 @@ impl Parsed {
             }
         }
         let map_of = |section: usize| match roles[section] {
-            Role::Data(map) => Some(map as usize),
+            Role::Data(map) | Role::Arena(map) => Some(map as usize),
             _ => None,
         };
         maps::set_variables(&elf, btf_ref, map_of, &mut object_maps)?;

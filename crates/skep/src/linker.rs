@@ -19,7 +19,7 @@ use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::objects::Shape;
-use skep_maps::{Map, MapError, UpdateFlags};
+use skep_maps::{Arena, Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -462,14 +462,25 @@ impl<'a> Linker<'a> {
         let first = variables.partition_point(|variable| variable.map < index);
         let here = variables[first..].iter().take_while(|variable| variable.map == index);
         let here: Vec<_> = here.inspect(|_| steps(1)).collect();
-        let mut initial =
-            self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
+        let declared = self.object.elf().map(|elf| &elf.maps()[index]);
+        let mut initial = declared.and_then(|map| map.initial.as_deref()).map(<[u8]>::to_vec);
+        let bytes = declared.map_or(0, |map| map.variable_bytes as usize);
         for variable in &here {
             if let Some(value) = self.variables.get(&variable.name) {
                 // Sections of zeroes have no contents in the file.
-                let bytes = initial.get_or_insert_with(|| vec![0; map.def().value_size as usize]);
+                let bytes = initial.get_or_insert_with(|| vec![0; bytes]);
                 bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
             }
+        }
+        if let Some(arena) = map.arena() {
+            // Pages of zeroes are there too: programs store to variables without allocating.
+            if bytes > 0 {
+                arena.allocate(Some(arena.start()), bytes.div_ceil(Arena::PAGE as usize) as u32)?;
+            }
+            if let Some(bytes) = &initial {
+                arena.write(arena.start(), bytes)?;
+            }
+            return Ok(());
         }
         if let Some(bytes) = &initial {
             map.update(&0u32.to_ne_bytes(), bytes, UpdateFlags::Any)?;

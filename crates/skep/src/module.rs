@@ -83,7 +83,13 @@ impl Module {
     /// [`Error::Unknown`].
     pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
         let variable = self.find(name)?;
-        let value = self.maps[variable.map].lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+        let map = &self.maps[variable.map];
+        if let Some(arena) = map.arena() {
+            let mut bytes = vec![0; variable.size];
+            arena.read(arena.start() + variable.offset as u64, &mut bytes)?;
+            return Ok(bytes);
+        }
+        let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
         Ok(value[variable.offset..variable.offset + variable.size].to_vec())
     }
 

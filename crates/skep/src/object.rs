@@ -62,7 +62,7 @@ pub struct Variable {
     /// Index of the map that holds it, in [`Object::maps`] or
     /// [`Module::maps`](crate::Module::maps).
     pub map: usize,
-    /// Its offset in the map's value, in bytes.
+    /// Its offset in the map's value, or from the start of an arena, in bytes.
     pub offset: usize,
     /// Its size in bytes.
     pub size: usize,

@@ -5,7 +5,7 @@
 
 use skep_abi::MapKind;
 
-use crate::elf::{Content, Section};
+use crate::elf::{Content, Elf, Section};
 use crate::error::Error;
 
 use super::ObjectMap;
@@ -23,8 +23,19 @@ pub(crate) fn is_arena_data(section: &Section) -> bool {
         && &*section.name == SECTION
 }
 
-/// The arena that the variables of a section lie in: the only one among the maps declared.
-pub(crate) fn arena_of(section: &Section, maps: &[ObjectMap]) -> Result<u32, Error> {
+/// Puts the variables of section number `index` into the object's arena, the only one among the maps declared. Returns
+/// the arena's index. The variables' names are added by [`set_variables`](super::set_variables).
+pub(crate) fn place_in_arena(elf: &Elf, index: usize, maps: &mut [ObjectMap]) -> Result<u32, Error> {
+    let section = &elf.sections[index];
+    let (arena, bytes) = arena_of(section, maps)?;
+    let map = &mut maps[arena as usize];
+    map.variable_bytes = bytes;
+    map.initial = (section.content == Content::Data).then(|| elf.data(index).into());
+    Ok(arena)
+}
+
+/// The only arena among the maps declared, and the size of the section, which fits it.
+fn arena_of(section: &Section, maps: &[ObjectMap]) -> Result<(u32, u32), Error> {
     let refused = |reason| Error::ArenaData { section: section.name.to_string(), reason };
     let mut arenas = maps.iter().enumerate().filter(|(_, map)| map.def.kind == MapKind::Arena);
     let (Some((index, arena)), others) = (arenas.next(), arenas.next()) else {
@@ -35,12 +46,12 @@ pub(crate) fn arena_of(section: &Section, maps: &[ObjectMap]) -> Result<u32, Err
         return Err(refused(format!("the object has the arenas {names}; declare only one")));
     }
     let most = u64::from(arena.def.max_entries) * PAGE;
-    if section.size > most {
+    let Some(size) = u32::try_from(section.size).ok().filter(|size| u64::from(*size) <= most) else {
         let (name, size) = (&arena.def.name, section.size);
         return Err(refused(format!(
             "its {size} bytes exceed the {most} of the arena {name}; raise max_entries, its number of pages"
         )));
-    }
+    };
     // Fits: there are fewer maps than bytes in the file's `.maps`, whose size has 32 bits.
-    Ok(index as u32)
+    Ok((index as u32, size))
 }

@@ -38,7 +38,7 @@ pub(crate) fn of_section(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
     let initial: Option<Arc<[u8]>> = (section.content == Content::Data).then(|| elf.data(index).into());
     let frozen = initial.clone().filter(|_| is_read_only(section));
     let def = MapDef { flags, frozen, ..MapDef::new(&*section.name, MapKind::Array, 4, value_size, 1) };
-    Ok(ObjectMap { initial, ..ObjectMap::new(def) })
+    Ok(ObjectMap { initial, variable_bytes: value_size, ..ObjectMap::new(def) })
 }
 
 /// Adds its variables to each data section's map; `map_of` says which map a section became.
@@ -56,7 +56,7 @@ pub(crate) fn set_variables(
         let section = &elf.sections[home];
         let name = elf.symbol_name(symbol)?;
         let (offset, size) = match symbol.value.checked_add(symbol.size) {
-            // `of_section` has checked that the section's size has 32 bits.
+            // `of_section` or `place_in_arena` has checked that the section's size has 32 bits.
             Some(end) if end <= section.size => (symbol.value as u32, symbol.size as u32),
             _ => {
                 return Err(Error::Damaged {
@@ -69,7 +69,9 @@ pub(crate) fn set_variables(
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let ty = sections.get(&*section.name);
-                if let (Some(ty), Some(btf)) = (ty, btf) {
+                // An arena has no value, so no fields of one.
+                let arena = maps[index].def.kind == MapKind::Arena;
+                if let (Some(ty), Some(btf), false) = (ty, btf, arena) {
                     maps[index].def.value_btf = Some(ty.id);
                     let def = &mut maps[index].def;
                     set_fields(def, btf, ty.id)?;

@@ -15,6 +15,7 @@
  *   m KIND KEY VALUE ENTRIES FLAGS KEY_TYPE VALUE_TYPE EXTRA INNER [HEX]
  *                               a map, created once for equal lines; INNER is the number of an earlier map or -1;
  *                               HEX is the value at key 0 of a map that is frozen then
+ *   f                           the maps after this line are the request's own, and are closed with it
  *   k NAME                      a kernel function or variable, for calls and loads by number
  *   c CAPS                      capabilities that are dropped for the load, a bit mask in hex
  *   K                           keeps the program if it loads, as target of later ones
@@ -32,18 +33,23 @@
  * where a line `RELEASE ...` names the kernel first, and restarts the machine when it is done.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <linux/btf.h>
 #include <linux/capability.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <termios.h>
@@ -51,6 +57,8 @@
 
 #define LOG_SIZE (16u << 20)
 #define MANY 64
+#define TCP_PORT 8080
+#define UDP_PORT 5353
 
 struct cached {
 	char *key;
@@ -190,7 +198,7 @@ static struct {
 	unsigned map_count, id_count, func_count;
 	unsigned char funcs[8 * 256];
 	unsigned long long drop;
-	int keeps, targets;
+	int keeps, targets, fresh;
 	char trouble[256];
 	char *packet, *context;
 } asked;
@@ -198,6 +206,9 @@ static struct {
 static void forget(void)
 {
 	free(asked.packet);
+	for (unsigned i = 0; asked.fresh && i < asked.map_count; i++)
+		if (asked.fds[i] >= 0)
+			close(asked.fds[i]);
 	memset(&asked, 0, sizeof asked);
 	strcpy(asked.license, "GPL");
 	asked.btf = -1;
@@ -269,7 +280,7 @@ static void add_map(const char *line)
 	}
 	int inner_fd = inner >= 0 && inner < (int)asked.map_count ? asked.fds[inner] : 0;
 	snprintf(key, sizeof key, "map %s %d %d", line, key_type || value_type ? asked.btf : -1, inner_fd);
-	int fd = find(key);
+	int fd = asked.fresh ? -1 : find(key);
 	if (fd < 0) {
 		union bpf_attr attr = { 0 };
 		attr.map_type = kind;
@@ -287,7 +298,7 @@ static void add_map(const char *line)
 		fd = bpf(BPF_MAP_CREATE, &attr, sizeof attr);
 		if (fd < 0 || !freeze(fd, key_size, value_size, line + data))
 			trouble("map %s: %s", line, strerror(errno));
-		else
+		else if (!asked.fresh)
 			keep(key, fd);
 	}
 	asked.fds[asked.map_count++] = fd;
@@ -362,7 +373,9 @@ static void run(int fd)
 	memset(packet, 0, sizeof packet);
 	memset(context, 0, sizeof context);
 	attr.test.prog_fd = (unsigned)fd;
-	attr.test.repeat = 1;
+	/* These types know neither repetition nor a context that comes back. */
+	int plain = asked.type == BPF_PROG_TYPE_RAW_TRACEPOINT || asked.type == BPF_PROG_TYPE_SYSCALL;
+	attr.test.repeat = !plain;
 	if (has_packet) {
 		attr.test.data_size_in = (unsigned)from_hex(asked.packet);
 		attr.test.data_in = (uintptr_t)asked.packet;
@@ -372,8 +385,8 @@ static void run(int fd)
 	if (has_context) {
 		attr.test.ctx_size_in = (unsigned)from_hex(asked.context);
 		attr.test.ctx_in = (uintptr_t)asked.context;
-		attr.test.ctx_size_out = sizeof context;
-		attr.test.ctx_out = (uintptr_t)context;
+		attr.test.ctx_size_out = plain ? 0 : sizeof context;
+		attr.test.ctx_out = plain ? 0 : (uintptr_t)context;
 	}
 	int error = bpf(BPF_PROG_TEST_RUN, &attr, sizeof attr) ? errno : 0;
 	printf("R %d %u", error, attr.test.retval);
@@ -436,6 +449,35 @@ static void ask(char *hex)
 	}
 }
 
+static void set(const char *path, const char *value)
+{
+	FILE *file = fopen(path, "w");
+	if (!file || fputs(value, file) < 0 || fclose(file))
+		perror(path);
+}
+
+/* Packets may be forwarded, and cookies answer every SYN. Sockets that programs find: of TCP and UDP at 127.0.0.1 and ::1, the loopback device is up. */
+static void open_sockets(void)
+{
+	set("/proc/sys/net/ipv4/ip_forward", "1");
+	set("/proc/sys/net/ipv6/conf/all/forwarding", "1");
+	set("/proc/sys/net/ipv4/tcp_syncookies", "2");
+	struct ifreq device = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	int any = socket(AF_INET, SOCK_DGRAM, 0);
+	if (any < 0 || ioctl(any, SIOCSIFFLAGS, &device))
+		perror("guest: lo");
+	struct sockaddr_in four = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	for (int udp = 0; udp < 2; udp++) {
+		int type = udp ? SOCK_DGRAM : SOCK_STREAM;
+		four.sin_port = six.sin6_port = htons(udp ? UDP_PORT : TCP_PORT);
+		int a = socket(AF_INET, type, 0), b = socket(AF_INET6, type, 0);
+		if (bind(a, (void *)&four, sizeof four) || bind(b, (void *)&six, sizeof six) ||
+		    (!udp && (listen(a, 1) || listen(b, 1))))
+			perror("guest: sockets");
+	}
+}
+
 int main(void)
 {
 	char *line = NULL, *insns = NULL;
@@ -443,7 +485,7 @@ int main(void)
 	ssize_t length;
 	int alone = getpid() == 1;
 	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
-		      !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
+		      mount("proc", "/proc", "proc", 0, NULL) || !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
 		perror("guest");
 	/* Until 5.11 maps and programs counted as locked memory. */
 	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
@@ -452,6 +494,8 @@ int main(void)
 	struct utsname system;
 	if (alone && !uname(&system))
 		printf("RELEASE %s\n", system.release);
+	if (alone)
+		open_sockets();
 	log_text = or_die(malloc(LOG_SIZE));
 	forget();
 	while ((length = getline(&line, &room, stdin)) > 0) {
@@ -490,6 +534,7 @@ int main(void)
 			asked.func_count = (unsigned)size / 8;
 			break;
 		}
+		case 'f': asked.fresh = 1; break;
 		case 'm': add_map(rest); break;
 		case 'k': name_to_id(rest); break;
 		case 'c': asked.drop = strtoull(rest, NULL, 16); break;

@@ -32,8 +32,8 @@ pub fn with_verdicts(text: &str, verdicts: &HashMap<String, Verdict>) -> String 
     out
 }
 
-/// The text with the `answer:` line of each entry named in `answers` replaced; a missing one is inserted before
-/// `insns:`.
+/// The text with the `answer:` line of each entry named in `answers` replaced where it is; a missing one is inserted
+/// before `insns:`.
 pub fn with_answers(text: &str, answers: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut waiting: Option<&String> = None;
@@ -43,16 +43,15 @@ pub fn with_answers(text: &str, answers: &HashMap<String, String>) -> String {
             waiting = answers.get(name.trim());
             in_program = false;
         }
-        if !in_program && line.starts_with("answer:") && waiting.is_some() {
-            continue;
+        let said = !in_program && line.starts_with("answer:");
+        in_program |= line.starts_with("insns:");
+        let answer = if said || in_program { waiting.take() } else { None };
+        if let Some(answer) = answer {
+            out.push_str(&format!("answer: {answer}\n"));
         }
-        if !in_program && line.starts_with("insns:") {
-            in_program = true;
-            if let Some(answer) = waiting.take() {
-                out.push_str(&format!("answer: {answer}\n"));
-            }
+        if !said || answer.is_none() {
+            out.push_str(line);
         }
-        out.push_str(line);
     }
     out
 }
@@ -63,7 +62,8 @@ mod tests {
 
     #[test]
     fn answers_are_replaced_or_inserted() {
-        let text = "== a\nanswer: 1\ninsns:\nanswer: exit\n== b\ninsns:\nexit\n== c\nanswer: 7\ninsns:\n";
+        let text =
+            "== a\nanswer: 1\nwhy: so\ninsns:\nanswer: exit\n== b\ninsns:\nexit\n== c\nanswer: 7\ninsns:\n";
         let answers =
             HashMap::from([("a".to_owned(), "2 mark=3".to_owned()), ("b".to_owned(), "errno 22".to_owned())]);
         let anew = text.replace("answer: 1", "answer: 2 mark=3").replace("b\n", "b\nanswer: errno 22\n");

@@ -36,9 +36,9 @@
 //! skep: refuse: pointer-leak      accept, or refuse with its class, if skep differs or the class matters
 //! privileged: accept              the same for privileged programs (root's rules), if that is another verdict
 //! why: One sentence.              the reason, if skep and Linux differ
-//! packet: udp4 20              the program is run too (*.answers): on these bytes in hexadecimal, or on udp4, udp6, vlan4
-//!                                   with so many bytes of payload
-//! context: mark=3 cb0=7        fields of `__sk_buff` before the run
+//! packet: udp4 20              the program is run too (*.answers), with maps of its own: on these bytes in hexadecimal, on
+//!                                   udp4, udp6, vlan4 with so many bytes of payload, or on - where the type has no packet
+//! context: mark=3 cb0=7        fields of `__sk_buff` before the run; for other types all bytes of the context in hexadecimal
 //! answer: 2 mark=4 packet=HEX  Linux's result, the fields and the packet if changed; or `errno N`
 //! differs: 1                   skep's answer, if another; a line `why:` says why
 //! insns:

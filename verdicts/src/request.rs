@@ -60,6 +60,10 @@ pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>
             line(format_args!("F {}", hex(&records)));
         }
     }
+    if entry.packet.is_some() {
+        // What a run changes in a map must not be found by the next.
+        line(format_args!("f"));
+    }
     for (index, map) in entry.maps.iter().enumerate() {
         let position = |name: &str| entry.maps[..index].iter().position(|map| map.def.name == name);
         let inner = match &map.inner {

@@ -13,6 +13,8 @@ const CONTEXT: usize = 192;
 const ETHERNET: usize = 14;
 /// The number of Linux's type of XDP programs.
 const XDP: u32 = 6;
+/// Numbers of the types whose context is a `__sk_buff` that a run can be given.
+const SKB: [u32; 7] = [1, 3, 4, 8, 10, 11, 12];
 
 /// Fields of `struct __sk_buff` that a run is given and gives back: name, offset, bytes.
 pub const FIELDS: [(&str, usize, usize); 11] = [
@@ -39,6 +41,8 @@ pub struct Run {
     pub packet: Vec<u8>,
     /// The context before the run.
     pub fields: Fields,
+    /// The context of a type that has no such fields, as Linux takes it: arguments, the caller's bytes, a structure.
+    pub bytes: Vec<u8>,
 }
 
 /// What a run left.
@@ -60,10 +64,11 @@ impl Run {
     /// The packet or a field has an error, or Linux cannot run such an entry alone.
     pub fn of(entry: &Entry) -> Result<Option<Self>, String> {
         let Some(text) = &entry.packet else { return Ok(None) };
-        if !entry.maps.is_empty() {
-            return Err("a run cannot have maps, because entries share them in the machine".to_owned());
+        let mut run = Self { packet: packet(text)?, fields: Fields::default(), bytes: Vec::new() };
+        if !is_skb(entry) && !is_xdp(entry) {
+            run.bytes = from_hex(&entry.context)?;
+            return Ok(Some(run));
         }
-        let mut run = Self { packet: packet(text)?, fields: Fields::default() };
         for word in entry.context.split_whitespace() {
             let (name, value) =
                 word.split_once('=').ok_or_else(|| format!("{word}: expected FIELD=NUMBER"))?;
@@ -79,8 +84,9 @@ impl Run {
 
     /// The words after `r` in a request.
     pub(crate) fn words(&self, entry: &Entry) -> String {
-        if is_xdp(entry) {
-            return format!("{} -", hex(&self.packet));
+        if !is_skb(entry) {
+            let or_none = |bytes: &[u8]| if bytes.is_empty() { "-".to_owned() } else { hex(bytes) };
+            return format!("{} {}", or_none(&self.packet), or_none(&self.bytes));
         }
         let mut context = [0; CONTEXT];
         for ((_, at, bytes), value) in FIELDS.iter().zip(self.fields) {
@@ -99,7 +105,7 @@ impl Run {
             }
         }
         // Linux gives programs that begin at the network header back without the Ethernet header.
-        let link = if has_link(entry) { 0 } else { ETHERNET };
+        let link = if !is_skb(entry) || has_link(entry) { 0 } else { ETHERNET };
         let from = |packet: &[u8]| packet.get(link..).unwrap_or(&[]).to_vec();
         if from(&answer.packet) != from(&self.packet) {
             let _ = write!(text, " packet={}", hex(&from(&answer.packet)));
@@ -122,7 +128,7 @@ impl Run {
         }
         let mut fields = self.fields;
         let context = from_hex(context)?;
-        if !context.is_empty() {
+        if is_skb(entry) && !context.is_empty() {
             for ((_, at, bytes), field) in FIELDS.iter().zip(&mut fields) {
                 let mut value = [0; 8];
                 value[..*bytes].copy_from_slice(context.get(*at..at + bytes).ok_or("a short context")?);
@@ -136,6 +142,10 @@ impl Run {
 
 fn is_xdp(entry: &Entry) -> bool {
     Section::of(&entry.section).is_some_and(|section| section.kind == XDP)
+}
+
+fn is_skb(entry: &Entry) -> bool {
+    Section::of(&entry.section).is_some_and(|section| SKB.contains(&section.kind))
 }
 
 /// Whether the packet of such a program begins with its Ethernet header: XDP and traffic control.
@@ -211,7 +221,6 @@ mod tests {
         assert!(of("type: tc\npacket: udp4 x").is_err());
         assert!(of("type: tc\npacket: udp4 1\ncontext: len=3").is_err());
         assert!(of("type: xdp\npacket: udp4 1\ncontext: mark=3").is_err());
-        assert!(of("type: xdp\nmap: m array 4 4 1\npacket: udp4 1").is_err());
         assert_eq!(of("type: xdp\npacket: udp6 100").unwrap().unwrap().packet.len(), 14 + 40 + 8 + 100);
     }
 }

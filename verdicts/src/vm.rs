@@ -42,6 +42,7 @@ fn ask_in(folder: &Path, kernel: &Path, requests: &str) -> Result<String, String
     let archive = archive(&[
         ("sys", 0o40755, &[]),
         ("dev", 0o40755, &[]),
+        ("proc", 0o40755, &[]),
         ("init", 0o100755, &guest),
         ("requests", 0o100644, requests.as_bytes()),
     ]);

@@ -97,6 +97,21 @@ impl Array {
         true
     }
 
+    /// The element that an update with that mode may change.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for four bytes.
+    pub(crate) unsafe fn admits(&self, key: *const u8, mode: UpdateFlags) -> Result<*mut u8, OpError> {
+        // SAFETY: by the caller's contract.
+        let index = unsafe { racy::load4(key) };
+        let at = self.element(index).ok_or(OpError::OutOfRange)?;
+        match mode.condition() {
+            UpdateFlags::NoExist => Err(OpError::Exists),
+            _ => Ok(at),
+        }
+    }
+
     /// # Safety
     ///
     /// `key` is readable for 4 bytes, `source` as [`Values::write`] demands; `caller` is the calling thread.
@@ -108,11 +123,7 @@ impl Array {
         caller: Caller,
     ) -> Result<(), OpError> {
         // SAFETY: by the caller's contract.
-        let index = unsafe { racy::load4(key) };
-        let at = self.element(index).ok_or(OpError::OutOfRange)?;
-        if mode.condition() == UpdateFlags::NoExist {
-            return Err(OpError::Exists);
-        }
+        let at = unsafe { self.admits(key, mode)? };
         // SAFETY: an element of this array; `source` by the caller's contract.
         unsafe {
             if mode.is_locked() {

@@ -108,10 +108,8 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
             Targets::new(def.kind, def.max_entries, def.value_size).map(Table::Targets).map_err(failed)
         }
         MapKind::PerfEventArray => {
-            // Linux reports an index beyond the end, and there are no more virtual CPUs than these.
-            let len = def.max_entries.min(options.cpus);
-            fits(PerfEvents::bytes(len))?;
-            Ok(Table::Perf(PerfEvents::new(len)))
+            fits(PerfEvents::bytes(def.max_entries.min(options.cpus)))?;
+            Ok(Table::Perf(PerfEvents::new(def.max_entries, options.cpus)))
         }
         MapKind::Hash
         | MapKind::PercpuHash

@@ -22,6 +22,8 @@ pub(crate) const SAMPLE: usize = 8;
 pub(crate) struct PerfEvents {
     /// Made by the first reader.
     pub(crate) ring: OnceLock<Ring>,
+    /// The number of elements.
+    len: u32,
     /// Samples that found no room, for each element. Relaxed everywhere: counters alone.
     pub(crate) lost: Box<[AtomicU64]>,
     values: Values,
@@ -33,14 +35,15 @@ impl PerfEvents {
         (len as usize).checked_mul(size_of::<AtomicU64>())
     }
 
-    pub(crate) fn new(len: u32) -> Self {
-        let lost = (0..len).map(|_| AtomicU64::new(0)).collect();
-        Self { ring: OnceLock::new(), lost, values: Values::shared(4) }
+    /// An array of that many elements, of which no more are used than there are virtual CPUs.
+    pub(crate) fn new(len: u32, cpus: u32) -> Self {
+        let lost = (0..len.min(cpus)).map(|_| AtomicU64::new(0)).collect();
+        Self { ring: OnceLock::new(), len, lost, values: Values::shared(4) }
     }
 
     /// The number of elements.
-    pub(crate) fn len(&self) -> u32 {
-        self.lost.len() as u32
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
     }
 
     pub(crate) fn memory(&self) -> usize {

@@ -60,7 +60,7 @@ impl PerfReader {
             return Err(MapError::NotPerfEvents { map: name(), kind: map.kind() });
         };
         if events.ring.get().is_none() {
-            let all = bytes.checked_mul(events.len()).and_then(u32::checked_next_power_of_two);
+            let all = bytes.checked_mul(events.lost.len() as u32).and_then(u32::checked_next_power_of_two);
             let ring = Ring::new(all.unwrap_or(1 << 31).max(PAGE));
             let ring = ring.map_err(|source| MapError::NoMemory { map: name(), source })?;
             // Another thread may have been first; then this one is not needed.

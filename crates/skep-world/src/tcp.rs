@@ -4,16 +4,30 @@ macro_rules! numbers {
     ($($field:ident: $width:ty, $what:literal;)*) => {
         /// The numbers of a TCP connection that programs read: `struct bpf_tcp_sock`, with the names and meanings of
         /// Linux. The host sets them, nothing computes them.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(C)]
         pub struct Tcp {
             $(#[doc = $what] pub $field: $width,)*
         }
 
         impl Tcp {
-            /// All zero.
+            /// The numbers of a socket that has sent nothing: a window of 10 segments (RFC 6928, section 2), no limit
+            /// to slow start (RFC 5681, section 3.1), segments of 536 bytes (RFC 9293, section 3.7.1), no round-trip
+            /// time (`u32::MAX`); the others are 0.
             pub const fn new() -> Self {
-                Self { $($field: 0,)* }
+                Self {
+                    snd_cwnd: 10,
+                    snd_ssthresh: i32::MAX as u32,
+                    mss_cache: 536,
+                    rtt_min: u32::MAX,
+                    ..Self { $($field: 0,)* }
+                }
+            }
+        }
+
+        impl Default for Tcp {
+            fn default() -> Self {
+                Self::new()
             }
         }
     };

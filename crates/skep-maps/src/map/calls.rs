@@ -128,6 +128,13 @@ unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
 #[inline(never)]
 unsafe extern "C" fn update(map: &Map, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
     let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
+    if let (true, Table::Array(array)) = (flags.is_locked(), &map.table)
+        // Programs are told of an index beyond the end before they are told of a missing lock, hosts of the lock.
+        // SAFETY: by the caller's contract.
+        && let Err(error) = unsafe { array.admits(key, flags) }
+    {
+        return status(Err(error));
+    }
     // SAFETY: by the caller's contract.
     status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, Caller::Cpu(cpu)) })
 }

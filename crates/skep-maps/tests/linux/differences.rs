@@ -11,7 +11,7 @@ struct Difference {
     why: &'static str,
 }
 
-const DIFFERENCES: &[Difference] = &[PREFIX_TOO_LONG, NOT_FOR_KIND];
+const DIFFERENCES: &[Difference] = &[PREFIX_TOO_LONG, NOT_FOR_KIND, INDEX_FIRST];
 
 /// The number 524 is not an errno of the user-space interface: it means that a kind lacks an operation.
 const NOT_FOR_KIND: Difference = Difference {
@@ -20,6 +20,18 @@ const NOT_FOR_KIND: Difference = Difference {
             && matches!((linux, here), ("error 524", "error 95") | ("0, then error 524", "0, then error 22"))
     },
     why: "what a kind cannot do is EOPNOTSUPP (95); deletion from an array is EINVAL, one by one or in a batch",
+};
+
+/// `BPF_F_LOCK`.
+const LOCK: u64 = 4;
+
+const INDEX_FIRST: Difference = Difference {
+    is_met: |case, op, linux, here| {
+        matches!(case.kind, MapKind::Array | MapKind::PercpuArray)
+            && matches!(op, Op::Update(_, _, flags) if flags & LOCK != 0)
+            && matches!((linux, here), ("error 22", "error 7" | "error 17"))
+    },
+    why: "a program's update of an array without a lock says first that the index or the element is wrong, also in Linux",
 };
 
 const PREFIX_TOO_LONG: Difference = Difference {

@@ -186,7 +186,15 @@ impl Model {
     fn update(&mut self, key: &[u8], value: u8, flags: u64, program: Option<u32>) -> i32 {
         let flags = match UpdateFlags::from_number(flags) {
             None => return 22,
-            Some(locked) if locked.is_locked() && self.lock.is_none() => return 22,
+            // Programs are told of the index first.
+            Some(locked) if locked.is_locked() && self.lock.is_none() => {
+                let array = self.kind.is_array() && program.is_some();
+                return match self.elements.contains_key(key) {
+                    false if array => 7,
+                    true if array && flags & 3 == 1 => 17,
+                    _ => 22,
+                };
+            }
             Some(_) => UpdateFlags::from_number(flags & 3).unwrap(),
         };
         let key = self.canonical(key);

@@ -2,7 +2,8 @@
 //!
 //! A helper that prints takes numbers, some of them addresses of strings. It follows only addresses that are proved
 //! here to point to memory of the program, reads no further than was proved, and shows no address. What is proved is
-//! the least over all paths to the call ([`Printed`]). As in Linux, a wrong value is no reason to refuse.
+//! the least over all paths to the call ([`Printed`]). As in Linux, a wrong value is no reason to refuse. Numbers are
+//! shown as they are, also those of programs that may let addresses out as numbers: the log is one more way out.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
@@ -95,9 +96,7 @@ impl Transfer<'_> {
             }
             None => {
                 self.memory(state, proto, reg, value, sizes, Access::Read)?;
-                // Programs that may store addresses anywhere may have done so there.
-                let kind = if self.may_leak() { Printable::Hidden } else { Printable::Number };
-                note.values.iter_mut().take(count).for_each(|place| *place = kind);
+                note.values.iter_mut().take(count).for_each(|place| *place = Printable::Number);
             }
         }
         self.record.printed(self.slot, note);
@@ -116,13 +115,13 @@ impl Transfer<'_> {
         }
         let hidden = stack.is_withheld(start, start + VALUE_BYTES);
         self.check_readable(state, frame, start, start + VALUE_BYTES)?;
-        Ok(if hidden || self.may_leak() { Printable::Hidden } else { Printable::Number })
+        Ok(if hidden { Printable::Hidden } else { Printable::Number })
     }
 
     /// What is proved about a value.
     fn printable(&mut self, state: &State, reg: Reg, value: &Value) -> Printable {
         if value.is_scalar() {
-            return if self.may_leak() { Printable::Hidden } else { Printable::Number };
+            return Printable::Number;
         }
         match self.bytes_behind(state, reg, value) {
             Some(bytes) if bytes > 0 => match self.constant_string("", reg, value) {

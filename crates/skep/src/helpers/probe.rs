@@ -2,7 +2,7 @@
 //!
 //! No address of the host's process is ever read: an address is a number that is looked up.
 
-use super::errno::EFAULT;
+use super::errno::{EFAULT, ERANGE};
 use crate::packet::Effects;
 use crate::shared::Shared;
 use skep_abi::RunEnv;
@@ -22,6 +22,15 @@ impl Space {
             Self::User => address >> 63 == 0,
             Self::Kernel => address >> 63 == 1,
             Self::Any => true,
+        }
+    }
+
+    /// The error for an address that cannot be read. What the processor cannot take for one of the kernel's is out of
+    /// range: such an address continues its highest bit down to bit 56.
+    const fn error(self, address: u64) -> u64 {
+        match self {
+            Self::Kernel if address >> 56 != 0xff => ERANGE,
+            _ => EFAULT,
         }
     }
 }
@@ -79,12 +88,12 @@ unsafe fn bytes(space: Space, to: u64, len: u64, from: u64, env: *mut RunEnv) ->
     };
     // SAFETY: the caller's promise.
     unsafe {
-        if len == 0 || walk(space, from, env, take) {
+        if (len == 0 && space.error(from) == EFAULT) || walk(space, from, env, take) {
             return 0;
         }
         to.write_bytes(0, len);
     }
-    EFAULT
+    space.error(from)
 }
 
 /// Copies a string with the zero at its end, cut to `len` bytes. Returns how many bytes it is then.
@@ -114,7 +123,7 @@ unsafe fn text(space: Space, to: u64, len: u64, from: u64, env: *mut RunEnv) -> 
         }
         to.write_bytes(0, len);
     }
-    EFAULT
+    space.error(from)
 }
 
 /// Passes on what can be read from an address on. Returns whether `take` had enough.

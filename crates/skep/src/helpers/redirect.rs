@@ -99,11 +99,11 @@ pub(super) unsafe fn redirect_peer(index: u64, flags: u64, env: *mut RunEnv) -> 
 #[inline]
 pub(super) unsafe fn redirect_neigh(index: u64, params: u64, len: u64, flags: u64, env: *mut RunEnv) -> u64 {
     let len = len as u32 as usize;
-    if flags != 0 || (len != 0 && len != NEXT_HOP) {
+    if flags != 0 || (len != 0 && len < NEXT_HOP) {
         return TC_SHOT;
     }
     let mut next_hop = None;
-    if params != 0 && len == NEXT_HOP {
+    if params != 0 && len >= NEXT_HOP {
         // SAFETY: the verifier proved that `len` bytes are readable. They are copied: other threads may write them.
         let bytes = unsafe { std::ptr::read_unaligned(params as *const [u8; NEXT_HOP]) };
         let family = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);

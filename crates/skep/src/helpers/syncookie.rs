@@ -63,16 +63,13 @@ pub(super) unsafe fn make(
 ) -> u64 {
     // SAFETY: the prototype says that the argument is a socket, and how many bytes the headers have.
     unsafe {
-        let (from, flags) = match connection(socket, (ip, ip_len), (tcp, tcp_len)) {
-            Ok(connection) => connection,
-            Err(errno) => return errno,
-        };
-        if flags & (SYN | ACK | FIN | RST) != SYN {
-            return EINVAL;
-        }
+        let from = connection(socket, (ip, ip_len), (tcp, tcp_len), |flags| {
+            if flags & (SYN | ACK | FIN | RST) == SYN { Ok(()) } else { Err(EINVAL) }
+        });
         match from {
-            Either::V4(from) => generate(&from, tcp, tcp_len, &SIZES, env),
-            Either::V6(from) => generate(&from, tcp, tcp_len, &SIZES_IPV6, env),
+            Ok(Either::V4(from)) => generate(&from, tcp, tcp_len, &SIZES, env),
+            Ok(Either::V6(from)) => generate(&from, tcp, tcp_len, &SIZES_IPV6, env),
+            Err(errno) => errno,
         }
     }
 }
@@ -89,14 +86,12 @@ pub(super) unsafe fn check(
 ) -> u64 {
     // SAFETY: as above.
     unsafe {
-        let (from, flags) = match connection(socket, (ip, ip_len), (tcp, tcp_len)) {
-            Ok(connection) => connection,
+        let from = match connection(socket, (ip, ip_len), (tcp, tcp_len), |flags| {
+            if flags & (SYN | ACK | RST) == ACK { Ok(()) } else { Err(ENOENT) }
+        }) {
+            Ok(Either::V4(from) | Either::V6(from)) => from,
             Err(errno) => return errno,
         };
-        if flags & (SYN | ACK | RST) != ACK {
-            return ENOENT;
-        }
-        let (Either::V4(from) | Either::V6(from)) = from;
         if acknowledges(&from, tcp, env) == 0 { 0 } else { ENOENT }
     }
 }
@@ -112,7 +107,8 @@ enum Either {
     V6(Addresses),
 }
 
-/// The addresses of a connection to a listening socket, and the flags of its segment.
+/// The addresses of a connection to a listening socket, if the flags of its segment are right. The IP header is looked
+/// at last, as in Linux.
 ///
 /// # Safety
 ///
@@ -121,9 +117,10 @@ unsafe fn connection(
     socket: u64,
     (ip, ip_len): (u64, u64),
     (tcp, tcp_len): (u64, u64),
-) -> Result<(Either, u8), u64> {
+    right: impl FnOnce(u8) -> Result<(), u64>,
+) -> Result<Either, u64> {
     let (ip_len, tcp_len) = (ip_len as u32, tcp_len as u32);
-    if tcp_len < TCP as u32 || ip_len < 20 {
+    if tcp_len < TCP as u32 {
         return Err(EINVAL);
     }
     // SAFETY: the caller's promise; bytes are read once.
@@ -132,14 +129,17 @@ unsafe fn connection(
         if socket.protocol != Protocol::Tcp || socket.state != SocketState::Listen {
             return Err(EINVAL);
         }
-        let flags = *((tcp + 13) as *const u8);
+        right(*((tcp + 13) as *const u8))?;
+        if ip_len < 20 {
+            return Err(EINVAL);
+        }
         let from = match (*(ip as *const u8) >> 4, socket.local.is_ipv6()) {
             (4, _) => Either::V4(ipv4(ip)),
             (6, true) if ip_len >= 40 => Either::V6(ipv6(ip)),
             (6, _) => return Err(EINVAL),
             _ => return Err(EPROTONOSUPPORT),
         };
-        Ok((from, flags))
+        Ok(from)
     }
 }
 

@@ -107,3 +107,34 @@ fn wrong_formats_fail_the_call_or_if_constant_verification() {
     };
     assert!(refusal.to_string().contains("unknown conversion \"%f\""), "{refusal}");
 }
+
+#[test]
+fn numbers_of_programs_that_may_let_addresses_out_are_printed_as_they_are() {
+    // "%d %lx" at r10 - 16, and three values in registers.
+    let text = "*(u64 *)(r10 - 16) = 0x2064_25
+         *(u32 *)(r10 - 13) = 0x786c25
+         r1 = r10
+         r1 += -16
+         r2 = 7
+         r3 = -3
+         r4 = 255
+         call 6
+         r0 = 0
+         exit";
+    for (kind, privileged) in [("kprobe", false), ("xdp", true)] {
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&messages);
+        let log = move |_: &str, message: &str| kept.lock().unwrap().push(message.to_owned());
+        let runtime = Runtime::builder().log(log).privileged(privileged).build().unwrap();
+        let kind = skep::abi::ProgramType::from_name(kind).unwrap();
+        let insns = skep::isa::assemble(&text.replace('_', "")).unwrap();
+        let module = runtime.load(&Object::from_insns("prints", kind, insns)).unwrap();
+        for engine in ENGINES {
+            match skep::Context::new(kind) {
+                Ok(mut context) => module.programs()[0].run_context_with(engine, &mut context).unwrap(),
+                Err(_) => module.programs()[0].run_with(engine, &mut Packet::new(&[0; 64])).unwrap(),
+            };
+        }
+        assert_eq!(*messages.lock().unwrap(), ["-3 ff", "-3 ff"], "{}", kind.name);
+    }
+}

@@ -87,6 +87,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "references",
             "members",
             "user_ring",
+            "arena",
             "targets",
             "table",
             "create",

@@ -1,5 +1,6 @@
 //! All tests of this crate that need no process of their own, in one binary that is linked once.
 
+mod arenas;
 mod callbacks;
 mod contacts;
 mod contexts;

@@ -116,7 +116,7 @@ kinds! {
 impl MapKind {
     /// Whether values are kept once per CPU.
     pub const fn is_per_cpu(self) -> bool {
-        matches!(self, Self::PercpuHash | Self::PercpuArray | Self::LruPercpuHash)
+        matches!(self, Self::PercpuHash | Self::PercpuArray | Self::LruPercpuHash | Self::PercpuCgroupStorage)
     }
 
     /// Whether it has one element for each CPU, so that objects leave `max_entries` at 0 for the loader to set.
@@ -127,6 +127,19 @@ impl MapKind {
     /// Whether its values are maps.
     pub const fn holds_maps(self) -> bool {
         matches!(self, Self::ArrayOfMaps | Self::HashOfMaps)
+    }
+
+    /// Whether its elements belong to something else, by whose number they are found. `max_entries` is 0.
+    pub const fn is_storage(self) -> bool {
+        matches!(
+            self,
+            Self::SkStorage
+                | Self::InodeStorage
+                | Self::TaskStorage
+                | Self::CgrpStorage
+                | Self::CgroupStorage
+                | Self::PercpuCgroupStorage
+        )
     }
 
     /// Whether keys are `u32` indexes below `max_entries`.
@@ -154,6 +167,8 @@ impl MapFlags {
     pub const RDONLY_PROG: Self = Self(1 << 7);
     /// `BPF_F_WRONLY_PROG`: programs may only write.
     pub const WRONLY_PROG: Self = Self(1 << 8);
+    /// `BPF_F_CLONE`: a socket that is accepted gets a copy of the value of the one that listens.
+    pub const CLONE: Self = Self(1 << 9);
     /// `BPF_F_MMAPABLE`.
     pub const MMAPABLE: Self = Self(1 << 10);
     /// `BPF_F_INNER_MAP`: an array may have any capacity as an inner map. Programs are then verified without

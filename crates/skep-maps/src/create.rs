@@ -53,7 +53,13 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::PerfEventArray,
     MapKind::StackTrace,
     MapKind::Arena,
+    MapKind::SkStorage,
+    MapKind::CgroupStorage,
+    MapKind::PercpuCgroupStorage,
 ];
+
+/// The most owners with an element in a map of storages, which Linux does not limit by a number either.
+const MOST_OWNERS: u32 = 1 << 16;
 
 pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
     let options = &Options { cpus: memory.domain.limit(), ..*options };
@@ -138,6 +144,22 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
                 false => Table::Hash(hash),
             })
         }
+        kind if kind.is_storage() => {
+            let plan = hash::Plan {
+                key_size: def.key_size,
+                value_size: def.value_size,
+                max_entries: MOST_OWNERS,
+                cpus: options.cpus,
+                per_cpu: def.kind.is_per_cpu(),
+                lru: false,
+                on_demand: true,
+                owns: owns(&def.fields),
+            };
+            fits(plan.bytes().map(|(least, _)| least))?;
+            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            hash.values_mut().set_fields(&def.fields);
+            Ok(Table::Hash(hash))
+        }
         MapKind::StackTrace => {
             let plan = hash::Plan {
                 key_size: def.key_size,
@@ -209,7 +231,12 @@ fn check(def: &MapDef) -> Result<(), MapError> {
         | MapKind::Arena => (0, 0, "0"),
         _ => (4, 4, "4: a u32 index"),
     };
-    if !(least..=most).contains(&def.key_size) {
+    let of_cgroups = matches!(kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
+    if of_cgroups && !matches!(def.key_size, 8 | 16) {
+        let wanted = "8: the cgroup's number, or 16: a struct bpf_cgroup_storage_key";
+        return Err(MapError::KeySize { map: map(), kind, key_size: def.key_size, wanted });
+    }
+    if !of_cgroups && !(least..=most).contains(&def.key_size) {
         return Err(MapError::KeySize { map: map(), kind, key_size: def.key_size, wanted });
     }
     let (fits, wanted) = match kind {
@@ -230,7 +257,11 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     if !fits {
         return Err(MapError::ValueSize { map: map(), kind, value_size: def.value_size, wanted });
     }
-    if def.max_entries == 0 {
+    if kind.is_storage() {
+        if def.max_entries != 0 {
+            return Err(MapError::Entries { map: map(), kind, max_entries: def.max_entries });
+        }
+    } else if def.max_entries == 0 {
         return Err(MapError::NoEntries { map: map() });
     }
     let is_ring = matches!(kind, MapKind::Ringbuf | MapKind::UserRingbuf);
@@ -260,7 +291,8 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         | MapKind::Ringbuf
         | MapKind::UserRingbuf
         | MapKind::StackTrace
-        | MapKind::Arena => MapFlags(0),
+        | MapKind::Arena
+        | MapKind::SkStorage => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),
@@ -271,6 +303,7 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         // There is one clock for all CPUs, whether or not one for each is requested.
         MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
         MapKind::Arena => MapFlags::MMAPABLE.union(MapFlags::SEGV_ON_FAULT).union(MapFlags::NO_USER_CONV),
+        MapKind::SkStorage => MapFlags::NO_PREALLOC.union(MapFlags::CLONE),
         MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
     });
@@ -282,8 +315,9 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.flags.contains(either) {
         return Err(MapError::NeitherReadNorWrite { map: map() });
     }
-    if def.kind == MapKind::LpmTrie && !def.flags.contains(MapFlags::NO_PREALLOC) {
-        return Err(MapError::NeedsNoPrealloc { map: map() });
+    if matches!(def.kind, MapKind::LpmTrie | MapKind::SkStorage) && !def.flags.contains(MapFlags::NO_PREALLOC)
+    {
+        return Err(MapError::NeedsNoPrealloc { map: map(), kind: def.kind });
     }
     if def.kind == MapKind::Arena && !def.flags.contains(MapFlags::MMAPABLE) {
         return Err(MapError::NeedsMmapable { map: map() });

@@ -54,6 +54,17 @@ pub enum MapError {
         map: String,
     },
 
+    /// A storage with a number of elements: it has one for each owner.
+    #[error("map `{map}`: max_entries is {max_entries}: leave it at 0, as kind {kind} demands")]
+    Entries {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// What was given.
+        max_entries: u32,
+    },
+
     /// The kind does not provide some of the creation flags.
     #[error(
         "map `{map}`: flags {flags:#x} contain {unknown:#x}, which kind {kind} does not provide; \
@@ -82,13 +93,15 @@ pub enum MapError {
         map: String,
     },
 
-    /// A trie without the flag that it allocates elements on demand.
+    /// A trie or a storage without the flag that it allocates elements on demand.
     #[error(
-        "map `{map}`: an lpm_trie needs the flag BPF_F_NO_PREALLOC: add __uint(map_flags, BPF_F_NO_PREALLOC)"
+        "map `{map}`: an {kind} needs the flag BPF_F_NO_PREALLOC: add __uint(map_flags, BPF_F_NO_PREALLOC)"
     )]
     NeedsNoPrealloc {
         /// The map's name.
         map: String,
+        /// Its kind.
+        kind: MapKind,
     },
 
     /// An arena without the flag that the host can see its memory.
@@ -402,11 +415,13 @@ pub enum MapError {
         needed: usize,
     },
 
-    /// Deletion from an array.
-    #[error("map `{map}`: elements of an array cannot be deleted: write zeroes instead")]
+    /// Deletion from an array, or from a storage of control groups.
+    #[error("map `{map}`: elements of {} cannot be deleted: write zeroes instead", undeletable(*.kind))]
     CannotDelete {
         /// The map's name.
         map: String,
+        /// Its kind.
+        kind: MapKind,
     },
 
     /// Bytes of an element were read or written in a map that holds programs or maps.
@@ -418,10 +433,8 @@ pub enum MapError {
         what: &'static str,
     },
 
-    /// The host wrote an element that only calls of programs write.
-    #[error(
-        "map `{map}`: elements of kind {kind} are written by bpf_get_stackid alone; read and delete them"
-    )]
+    /// The host made an element that only calls of programs make.
+    #[error("map `{map}`: elements of kind {kind} are made by programs alone ({}", maker(*.kind))]
     FilledByCalls {
         /// The map's name.
         map: String,
@@ -608,6 +621,7 @@ impl MapError {
             | Self::KeySize { .. }
             | Self::ValueSize { .. }
             | Self::NoEntries { .. }
+            | Self::Entries { .. }
             | Self::CreateFlags { .. }
             | Self::NeitherReadNorWrite { .. }
             | Self::NeedsNoPrealloc { .. }
@@ -658,6 +672,18 @@ fn target(kind: MapKind) -> &'static str {
         MapKind::Cpumap => "a queue has 1 to 16384 packets, and a program is set by itself",
         _ => "a device's index is not 0, and a program is set by itself",
     }
+}
+
+/// The call that makes elements, and what the host may do.
+fn maker(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::StackTrace => "bpf_get_stackid): read and delete them",
+        _ => "bpf_get_local_storage): read and change them",
+    }
+}
+
+fn undeletable(kind: MapKind) -> &'static str {
+    if kind.is_storage() { "a storage" } else { "an array" }
 }
 
 fn push_flags(kind: MapKind) -> &'static str {

@@ -109,7 +109,7 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
-pub use map::{Arena, BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Target, Unfrozen};
+pub use map::{Arena, BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Storage, Target, Unfrozen};
 pub use members::{MakeMember, Member, Object};
 pub use options::Options;
 pub use perf_reader::{PerfReader, Sample};

@@ -12,6 +12,7 @@ pub(crate) mod queue;
 mod references;
 mod ring;
 mod stacks;
+mod storage;
 mod targets;
 
 use std::ptr;
@@ -40,6 +41,7 @@ pub use arena::Arena;
 pub use batch::{BatchCursor, BatchError};
 pub(crate) use stacks::MAX_STACK;
 pub use stacks::StackMode;
+pub use storage::Storage;
 pub use targets::Target;
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
@@ -555,6 +557,17 @@ impl Map {
                 Table::Array(array) => array.update(key, source, flags, caller),
                 Table::Targets(targets) => targets.update(key, source, flags),
                 Table::Hash(_) if self.kind() == MapKind::StackTrace => Err(OpError::FilledByCalls),
+                Table::Hash(hash) if self.is_of_cgroups() => {
+                    // Programs alone make elements.
+                    let flags = match flags {
+                        UpdateFlags::Any | UpdateFlags::Exist => UpdateFlags::Exist,
+                        UpdateFlags::AnyLocked | UpdateFlags::ExistLocked => UpdateFlags::ExistLocked,
+                        UpdateFlags::NoExist | UpdateFlags::NoExistLocked => {
+                            return Err(OpError::FilledByCalls);
+                        }
+                    };
+                    hash.update(key, source, flags, caller)
+                }
                 Table::Hash(hash) => hash.update(key, source, flags, caller),
                 Table::Trie(trie) => trie.update(key, source, flags, caller),
                 Table::References(_) | Table::Members(_) => Err(OpError::HoldsReferences),
@@ -577,6 +590,7 @@ impl Map {
             match &self.table {
                 Table::Array(_) => Err(OpError::CannotDelete),
                 Table::Targets(targets) => targets.delete(key),
+                Table::Hash(_) if self.is_of_cgroups() => Err(OpError::CannotDelete),
                 Table::Hash(hash) => hash.delete(key, caller),
                 Table::Trie(trie) => trie.delete(key, caller),
                 Table::Members(members) => self.forget_member(members, key, caller),
@@ -671,7 +685,7 @@ impl Map {
             OpError::PrefixTooLong => {
                 MapError::PrefixTooLong { map, len: first, max: (self.def.key_size - 4) * 8 }
             }
-            OpError::CannotDelete => MapError::CannotDelete { map },
+            OpError::CannotDelete => MapError::CannotDelete { map, kind },
             OpError::NoLock => MapError::NoLock { map },
             OpError::LockHeld => MapError::LockHeld { map },
             OpError::HoldsReferences => MapError::HoldsReferences {

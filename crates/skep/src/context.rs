@@ -304,6 +304,12 @@ impl Context {
         self.effects.told.cookie = cookie;
     }
 
+    /// Sets the number of the control group that the program is attached to, for `bpf_get_local_storage`. At first it
+    /// is 0.
+    pub fn set_attach_cgroup(&mut self, cgroup: u64) {
+        self.effects.told.cgroup = cgroup;
+    }
+
     /// Sets the address of the function that the program traces, for `bpf_get_func_ip`; 0, as it is at first, for a
     /// probe
     /// that is not at the start of a function.

@@ -56,6 +56,7 @@ mod skb;
 mod socket;
 mod sockopt;
 mod stack;
+mod storage;
 mod stream;
 mod syncookie;
 mod system;
@@ -140,6 +141,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (73, helper!(encap::push, 4)),
     (79, helper!(task::skb_cgroup_id, 1)),
     (80, helper!(task::cgroup_id, 0)),
+    (81, helper!(storage::of_cgroup, 2)),
     (82, helper!(stream::select_reuseport, 4)),
     (83, helper!(task::skb_ancestor_cgroup_id, 2)),
     (84, helper!(socket::lookup_tcp, 5)),
@@ -164,6 +166,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (104, helper!(hooks::sysctl_set_new_value, 3)),
     (105, helper!(text::strtol, 4)),
     (106, helper!(text::strtoul, 4)),
+    (107, helper!(storage::sk_get, 4)),
+    (108, helper!(storage::sk_delete, 2)),
     (110, helper!(syncookie::make, 5)),
     (112, helper!(probe::read_user, 3)),
     (113, helper!(probe::read_kernel, 3)),

@@ -408,6 +408,7 @@ impl<'a> Linker<'a> {
                 }
                 contract::keep_objects(def, given, keeper, &self.layouts(def, &mut layouts)?)?;
                 given.let_programs_store(make_member);
+                self.prepare_storage(given)?;
                 maps.push(Some(Arc::clone(given)));
                 continue;
             }
@@ -432,9 +433,21 @@ impl<'a> Linker<'a> {
             contract::keep_objects(def, &map, keeper, &self.layouts(def, &mut layouts)?)?;
             shared.dispatch.wire(&map);
             map.let_programs_store(make_member);
+            self.prepare_storage(&map)?;
             maps.push(Some(map));
         }
         Ok(MapsOfLoad { by_index: maps, unused })
+    }
+
+    /// Values of sockets end with them. A storage of control groups has an element from the start, since
+    /// `bpf_get_local_storage` never fails.
+    fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
+        match map.kind() {
+            MapKind::SkStorage => self.runtime.shared().surroundings.add_storage(map),
+            MapKind::CgroupStorage | MapKind::PercpuCgroupStorage => map.begin_storage()?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// What the objects in a map's values look like.

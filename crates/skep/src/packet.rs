@@ -155,6 +155,12 @@ impl Packet {
         self.socket.as_ref().map(|native| native.socket())
     }
 
+    /// Sets the number of the control group that programs of type `cgroup_skb` are attached to, for
+    /// `bpf_get_local_storage`. At first it is 0.
+    pub fn set_attach_cgroup(&mut self, cgroup: u64) {
+        self.effects.told.cgroup = cgroup;
+    }
+
     /// Sets or removes its socket. The packet keeps the socket alive.
     pub fn set_socket(&mut self, socket: Option<Arc<Socket>>) {
         self.socket = socket.map(NativeSocket::new);

@@ -3,7 +3,9 @@
 //! The machine is a value that is replaced as a whole: a helper that looks something up holds the lock for reading, and
 //! a change makes a new machine beside the old one. So a look-up sees one state, and waits only for the exchange.
 
+use skep_maps::Map;
 use skep_world::{Clock, Machine, Random};
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +24,8 @@ pub(crate) struct Surroundings {
     changing: Mutex<()>,
     /// Runtimes whose programs may have timers, in the order of their first such load. A leaf.
     timed: Mutex<Vec<Weak<dyn Timed>>>,
+    /// Maps with values of sockets, which end with them. A leaf.
+    storages: Mutex<Vec<Weak<Map>>>,
     /// Whether a step is in progress. Acquire and Release both ways: a step sees what the one before did.
     stepping: AtomicBool,
 }
@@ -76,6 +80,7 @@ impl Surroundings {
             let mut current = self.machine.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, Arc::new(next))
         };
+        self.end_storages(&old);
         drop(old);
         Ok(made)
     }
@@ -136,6 +141,32 @@ impl Surroundings {
                 Some(true) => calls += 1,
                 Some(false) => {}
                 None => return calls,
+            }
+        }
+    }
+
+    /// Values of the machine's sockets in this map end with the sockets.
+    pub(crate) fn add_storage(&self, map: &Arc<Map>) {
+        let mut storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
+        storages.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(map));
+        storages.push(Arc::downgrade(map));
+    }
+
+    /// Deletes the values of sockets that the machine no longer has.
+    fn end_storages(&self, old: &Machine) {
+        let storages: Vec<Arc<Map>> = {
+            let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
+            storages.iter().filter_map(Weak::upgrade).collect()
+        };
+        if storages.is_empty() {
+            return;
+        }
+        let stay: BTreeSet<u64> = self.with(|now| now.sockets().iter().map(|socket| socket.cookie).collect());
+        let gone = old.sockets().iter().map(|socket| socket.cookie).filter(|cookie| !stay.contains(cookie));
+        for number in gone.filter_map(|cookie| u32::try_from(cookie).ok()) {
+            for map in &storages {
+                // Most have no value there. A frozen map keeps it, as it keeps everything from its host.
+                let _ = map.delete(&number.to_ne_bytes());
             }
         }
     }

@@ -494,18 +494,22 @@ fn of_kind(kind: MapKind, key_size: u32, value_size: u32, fields: Vec<SpecialFie
 #[test]
 fn kinds_without_special_fields_refuse_them_by_name() {
     let cases = [
-        (field(SpecialKind::SpinLock, 0, 4), "struct bpf_spin_lock", "hash and array"),
+        (
+            field(SpecialKind::SpinLock, 0, 4),
+            "struct bpf_spin_lock",
+            "hash, array, sk_storage and cgroup_storage",
+        ),
         (field(SpecialKind::Timer, 0, 16), "struct bpf_timer", "hash, array and lru_hash"),
         (field(SpecialKind::Workqueue, 0, 16), "struct bpf_wq", "hash, array and lru_hash"),
         (
             field(SpecialKind::KptrUntrusted { to: 1 }, 0, 8),
             "__kptr_untrusted pointer",
-            "hash, array, percpu_hash, percpu_array, lru_hash and lru_percpu_hash",
+            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash and sk_storage",
         ),
         (
             field(SpecialKind::Kptr { to: 1 }, 0, 8),
             "__kptr pointer",
-            "hash, array, percpu_hash, percpu_array, lru_hash and lru_percpu_hash",
+            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash and sk_storage",
         ),
     ];
     for (field, name, allowed) in cases {

@@ -11,7 +11,7 @@ use skep_verifier::Verified;
 /// Helpers that look at the program's type before they look at its context, or do not look at it.
 const ANY_CONTEXT: &[u32] = &[
     12, 25, 26, 27, 46, 49, 53, 57, 59, 60, 61, 62, 63, 64, 67, 68, 70, 71, 82, 84, 85, 90, 91, 99, 101, 102,
-    103, 104, 122, 124, 142, 143, 144, 173, 174,
+    103, 104, 107, 108, 122, 124, 142, 143, 144, 173, 174,
 ];
 
 /// Checks each call of a helper with a context.

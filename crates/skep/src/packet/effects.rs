@@ -70,6 +70,8 @@ pub(crate) struct Told {
     pub(crate) retval: i32,
     /// The cookie of the attachment.
     pub(crate) cookie: u64,
+    /// The control group of the attachment, by number.
+    pub(crate) cgroup: u64,
     /// The address of the function that is traced.
     pub(crate) func_ip: u64,
     pub(crate) sysctl: Option<Box<Sysctl>>,

@@ -23,6 +23,7 @@ mod routes;
 mod samples;
 mod sleepable;
 mod stacks;
+mod storages;
 mod tasks;
 mod timers;
 mod told;

@@ -24,10 +24,14 @@
  *   i HEX                       instructions; maps and kernel names by number: `map[N]` has source 5 or 6 in its
  *                               64-bit load, kernel functions source 2 in the call, kernel variables 3
  *   r PACKET CONTEXT            runs the program, if it loads, on a packet and a context in HEX, or -
+ *   o OP KEY VALUE FLAGS        an operation on the last map, done at once: lookup, update, delete, next or take; key and
+ *                               value in HEX or -, or as value the name of something that has a descriptor:
+ *                               a socket (listening, connected, udp, grouped), prog, map (the one before the last), other
+ *                               (a map of another shape), event, cgroup, none (-1)
  *   .                           asks
  *
  * An answer is `P NAME RESULT`, with 0 or an errno, the log's lines after `L `, `R ERRNO RESULT PACKET CONTEXT`
- * if it was run, and `.`.
+ * if it was run, and `.`. An operation is answered by `O ERRNO VALUE`, the value or key that it found in HEX.
  *
  * As the first process of a machine it reads /requests, answers on the second serial line (the first is the kernel's own),
  * where a line `RELEASE ...` names the kernel first, and restarts the machine when it is done.
@@ -35,9 +39,11 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/btf.h>
 #include <linux/capability.h>
+#include <linux/perf_event.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
@@ -50,6 +56,7 @@
 #include <sys/resource.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <termios.h>
@@ -59,6 +66,7 @@
 #define MANY 64
 #define TCP_PORT 8080
 #define UDP_PORT 5353
+#define GROUP_PORT 5354
 
 struct cached {
 	char *key;
@@ -69,6 +77,8 @@ struct cached {
 static char *log_text;
 static struct cached *cache;
 static int kept = -1;
+/* Sockets of 127.0.0.1. */
+static int listener = -1, receiver = -1;
 
 static int bpf(int command, union bpf_attr *attr, unsigned size)
 {
@@ -195,6 +205,7 @@ static struct {
 	char name[128], license[64];
 	unsigned type, attach, flags, attach_id, level, lines;
 	int btf, fds[MANY], ids[MANY];
+	unsigned key_size, value_size; /* of the last map */
 	unsigned map_count, id_count, func_count;
 	unsigned char funcs[8 * 256];
 	unsigned long long drop;
@@ -278,6 +289,8 @@ static void add_map(const char *line)
 		trouble("bad map: %s", line);
 		return;
 	}
+	asked.key_size = key_size;
+	asked.value_size = value_size;
 	int inner_fd = inner >= 0 && inner < (int)asked.map_count ? asked.fds[inner] : 0;
 	snprintf(key, sizeof key, "map %s %d %d", line, key_type || value_type ? asked.btf : -1, inner_fd);
 	int fd = asked.fresh ? -1 : find(key);
@@ -345,6 +358,119 @@ static int caps(unsigned long long drop)
 	return (int)syscall(SYS_capset, &header, data);
 }
 
+static void print_hex(const unsigned char *bytes, size_t size)
+{
+	printf(size ? " " : " -");
+	for (size_t i = 0; i < size; i++)
+		printf("%02x", bytes[i]);
+}
+
+/* A program of XDP that passes every packet, or -1. */
+static int passing(void)
+{
+	struct bpf_insn insns[] = { { BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 2 }, { BPF_JMP | BPF_EXIT, 0, 0, 0, 0 } };
+	union bpf_attr attr = { .prog_type = BPF_PROG_TYPE_XDP, .insn_cnt = 2 };
+	attr.insns = (uintptr_t)insns;
+	attr.license = (uintptr_t)"GPL";
+	return bpf(BPF_PROG_LOAD, &attr, sizeof attr);
+}
+
+/* A socket of TCP that is connected to a listening one, or one of UDP that shares its port. */
+static int socket_of(int type)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, type, 0), one = 1;
+	at.sin_port = htons(type == SOCK_STREAM ? TCP_PORT : GROUP_PORT);
+	if (type == SOCK_STREAM ? connect(fd, (void *)&at, sizeof at) :
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) || bind(fd, (void *)&at, sizeof at))
+		perror("guest: socket");
+	return fd;
+}
+
+/* The descriptor that a word names, made once for each. */
+static int named_fd(const char *word)
+{
+	char key[64];
+	snprintf(key, sizeof key, "fd %s", word);
+	if (!strcmp(word, "none"))
+		return -1;
+	if (!strcmp(word, "map"))
+		return asked.map_count > 1 ? asked.fds[asked.map_count - 2] : -1;
+	int fd = find(key);
+	if (fd >= 0)
+		return fd;
+	if (!strcmp(word, "listening"))
+		fd = listener;
+	else if (!strcmp(word, "connected"))
+		fd = socket_of(SOCK_STREAM);
+	else if (!strcmp(word, "udp"))
+		fd = receiver;
+	else if (!strcmp(word, "grouped"))
+		fd = socket_of(SOCK_DGRAM);
+	else if (!strcmp(word, "prog"))
+		fd = passing();
+	else if (!strcmp(word, "other")) {
+		union bpf_attr attr = { .map_type = BPF_MAP_TYPE_HASH, .key_size = 4, .value_size = 16, .max_entries = 1 };
+		fd = bpf(BPF_MAP_CREATE, &attr, sizeof attr);
+	} else if (!strcmp(word, "event")) {
+		struct perf_event_attr event = { .type = PERF_TYPE_SOFTWARE, .size = sizeof event,
+						 .config = PERF_COUNT_SW_BPF_OUTPUT, .sample_type = PERF_SAMPLE_RAW };
+		fd = (int)syscall(SYS_perf_event_open, &event, -1, 0, -1, 0);
+	} else if (!strcmp(word, "cgroup")) {
+		if (mkdir("/group", 0755) || mount("none", "/group", "cgroup2", 0, NULL))
+			perror("guest: cgroup");
+		fd = open("/group", O_RDONLY);
+	}
+	if (fd < 0)
+		perror(word);
+	return keep(key, fd);
+}
+
+/* One operation on the last map. */
+static void operate(char *line)
+{
+	static unsigned char out[1 << 16];
+	char *op = strtok(line, " "), *key = strtok(NULL, " "), *value = strtok(NULL, " "), *flags = strtok(NULL, " ");
+	union bpf_attr attr = { 0 };
+	int command = -1;
+	memset(out, 0, sizeof out);
+	if (!op || !key || !value || !flags || !asked.map_count || asked.trouble[0]) {
+		printf("O -1 %s\n", asked.trouble);
+		return;
+	}
+	attr.map_fd = (unsigned)asked.fds[asked.map_count - 1];
+	if (strcmp(key, "-")) {
+		from_hex(key);
+		attr.key = (uintptr_t)key;
+	}
+	/* The kernel refuses what an operation does not use. */
+	if (strcmp(op, "delete"))
+		attr.value = (uintptr_t)out;
+	if (strcmp(op, "delete") && strcmp(op, "next"))
+		attr.flags = strtoull(flags, NULL, 0);
+	if (!strcmp(op, "update")) {
+		command = BPF_MAP_UPDATE_ELEM;
+		if (digit(value[0]) >= 0 && digit(value[1]) >= 0) {
+			size_t size = from_hex(value);
+			memcpy(out, value, size);
+		} else {
+			int fd = named_fd(value);
+			memcpy(out, &fd, sizeof fd);
+		}
+	} else if (!strcmp(op, "lookup"))
+		command = BPF_MAP_LOOKUP_ELEM;
+	else if (!strcmp(op, "take"))
+		command = BPF_MAP_LOOKUP_AND_DELETE_ELEM;
+	else if (!strcmp(op, "delete") || !strcmp(op, "next"))
+		command = op[0] == 'd' ? BPF_MAP_DELETE_ELEM : BPF_MAP_GET_NEXT_KEY;
+	int error = bpf(command, &attr, sizeof attr) ? errno : 0;
+	printf("O %d", error);
+	unsigned size = command == BPF_MAP_GET_NEXT_KEY ? asked.key_size : asked.value_size;
+	int gives = command != BPF_MAP_UPDATE_ELEM && command != BPF_MAP_DELETE_ELEM;
+	print_hex(out, gives && !error ? size : 0);
+	printf("\n");
+}
+
 static void print_log(void)
 {
 	size_t length = strnlen(log_text, LOG_SIZE);
@@ -355,13 +481,6 @@ static void print_log(void)
 			break;
 	for (char *line = strtok(from, "\n"); line; line = strtok(NULL, "\n"))
 		printf("L %s\n", line);
-}
-
-static void print_hex(const unsigned char *bytes, size_t size)
-{
-	printf(size ? " " : " -");
-	for (size_t i = 0; i < size; i++)
-		printf("%02x", bytes[i]);
 }
 
 /* Runs a program once and prints what it left. */
@@ -473,8 +592,9 @@ static void open_sockets(void)
 		four.sin_port = six.sin6_port = htons(udp ? UDP_PORT : TCP_PORT);
 		int a = socket(AF_INET, type, 0), b = socket(AF_INET6, type, 0);
 		if (bind(a, (void *)&four, sizeof four) || bind(b, (void *)&six, sizeof six) ||
-		    (!udp && (listen(a, 1) || listen(b, 1))))
+		    (!udp && (listen(a, 8) || listen(b, 8))))
 			perror("guest: sockets");
+		*(udp ? &receiver : &listener) = a;
 	}
 }
 
@@ -535,6 +655,7 @@ int main(void)
 			break;
 		}
 		case 'f': asked.fresh = 1; break;
+		case 'o': operate(rest); break;
 		case 'm': add_map(rest); break;
 		case 'k': name_to_id(rest); break;
 		case 'c': asked.drop = strtoull(rest, NULL, 16); break;

@@ -10,8 +10,8 @@ use std::thread;
 
 use skep_btf::Btf;
 use skep_verdicts::{
-    Answer, Entry, Run, Verdict, answers, entries, kernel_names, lifetimes, probe, request, sample, types,
-    vm, with_answers, with_verdicts,
+    Answer, Entry, Run, Verdict, answers, entries, kernel_names, lifetimes, operation_requests, operations,
+    probe, request, sample, types, vm, with_answers, with_operation_answers, with_verdicts,
 };
 
 /// The last number that a helper has: Linux adds functions of the kernel instead since 6.2.
@@ -22,6 +22,7 @@ usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdict
        verdicts --types BTF --out FILE.btf FILE.verdicts...
        verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.verdicts
        verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
+       verdicts --vm VMLINUZ --maps FILE.maps
        verdicts --probe KFUNCS.tsv --vm VMLINUZ --out TABLE.tsv
 
 Asks a kernel for its verdict on every program of the files and rewrites the `linux:` and
@@ -36,6 +37,7 @@ Asks a kernel for its verdict on every program of the files and rewrites the `li
   --sample COUNT   writes a selection: COUNT programs for each reason of a refusal, and COUNT accepted for each event
   --probe KFUNCS.tsv  writes what that kernel lets each type of program call: every helper, and the kernel functions in
                    the file's first column
+  --maps FILE.maps  does the operations on maps in that file, and writes their answers into it
   -v, -vv          prints logs too: whole logs, or with the state after each instruction
 ";
 
@@ -51,6 +53,7 @@ struct Options {
     lifetimes: Option<u64>,
     sample: Option<usize>,
     probe: Option<PathBuf>,
+    maps: Option<PathBuf>,
     seed: u64,
     files: Vec<PathBuf>,
 }
@@ -80,6 +83,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--out" => options.out = Some(words.next()?.into()),
             "--lifetimes" => options.lifetimes = Some(words.next()?.parse().ok()?),
             "--sample" => options.sample = Some(words.next()?.parse().ok()?),
+            "--maps" => options.maps = Some(words.next()?.into()),
             "--probe" => options.probe = Some(words.next()?.into()),
             "--seed" => options.seed = words.next()?.parse().ok()?,
             "--print" => options.print = true,
@@ -88,6 +92,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             _ if word.starts_with('-') => return None,
             _ => options.files.push(word.into()),
         }
+    }
+    if options.maps.is_some() {
+        return (options.kernel.is_some() && options.out.is_none() && options.files.is_empty())
+            .then_some(options);
     }
     if options.probe.is_some() {
         return (options.kernel.is_some() && options.out.is_some() && options.files.is_empty())
@@ -130,6 +138,13 @@ fn run(options: &Options) -> Result<bool, String> {
         let names: Vec<String> = rows.filter_map(|line| Some(line.split('\t').next()?.to_owned())).collect();
         let output = vm::ask(kernel, &probe::questions(LAST_HELPER, &names)?)?;
         return written(to, &probe::table(&output)?);
+    }
+    if let (Some(path), Some(kernel)) = (&options.maps, &options.kernel) {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+        let maps = operations(&text).map_err(|error| named(&error))?;
+        let output = vm::ask(kernel, &operation_requests(&maps))?;
+        return written(path, &with_operation_answers(&text, &maps, &output).map_err(|error| named(&error))?);
     }
     let mut files = Vec::new();
     let mut requests = String::new();

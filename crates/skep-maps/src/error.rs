@@ -442,7 +442,7 @@ pub enum MapError {
         kind: MapKind,
     },
 
-    /// A map of sockets or control groups does not take, give or remove that element.
+    /// A map of sockets, control groups or targets does not take, give or remove that element.
     #[error("map `{map}`: key {key} of a map of kind {kind}: {why}")]
     Object {
         /// The map's name.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use skep_abi::MapKind;
 
 use crate::cursor::{Batch, Cursor};
-use crate::op_error::OpError;
+use crate::op_error::{OpError, errno};
 use crate::racy;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
@@ -135,7 +135,9 @@ impl Targets {
     pub(crate) unsafe fn delete(&self, key: *const u8) -> Result<(), OpError> {
         // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
-        let slot = self.slots.get(index as usize).ok_or(OpError::OutOfRange)?;
+        // Linux reports an update beyond the end as E2BIG, a deletion as EINVAL.
+        let beyond = OpError::BadObject { why: "it is beyond the end", errno: errno::EINVAL };
+        let slot = self.slots.get(index as usize).ok_or(beyond)?;
         slot.store(0, Ordering::Relaxed);
         Ok(())
     }

@@ -15,6 +15,7 @@ mod differences;
 mod ops;
 mod outer;
 mod rings;
+mod special;
 mod subject;
 mod transcript;
 
@@ -74,6 +75,11 @@ fn ring_buffers_answer_as_the_recorded_linux() {
 #[test]
 fn maps_answer_as_the_recorded_linux() {
     transcript::check_here();
+}
+
+#[test]
+fn maps_of_sockets_targets_programs_and_the_like_answer_as_the_recorded_linux() {
+    special::check_here();
 }
 
 #[test]

@@ -113,8 +113,12 @@ pub enum SpecialKfunc {
     Share,
     /// Works on a list or tree of such objects.
     Collection,
-    /// Works on a `struct bpf_wq` in a map's value.
-    Workqueue,
+    /// Initialises a `struct bpf_wq` in a map's value.
+    WorkInit,
+    /// Sets the function that it calls.
+    WorkCallback,
+    /// Has it called.
+    WorkStart,
     /// Ends the program.
     Throw,
     /// Only programs bound to a device may call it.
@@ -255,9 +259,9 @@ pub static KFUNCS: &[Kfunc] = &[
     kfunc("bpf_task_under_cgroup", F::RCU, GENERIC),
     kfunc("bpf_throw", F::NONE, GENERIC).special(S::Throw),
     kfunc("bpf_verify_pkcs7_signature", F::SLEEPABLE, KEYS),
-    kfunc("bpf_wq_init", F::NONE, ALL).special(S::Workqueue),
-    kfunc("bpf_wq_set_callback_impl", F::NONE, ALL).special(S::Workqueue),
-    kfunc("bpf_wq_start", F::NONE, ALL).special(S::Workqueue),
+    kfunc("bpf_wq_init", F::NONE, ALL).special(S::WorkInit),
+    kfunc("bpf_wq_set_callback_impl", F::NONE, ALL).special(S::WorkCallback),
+    kfunc("bpf_wq_start", F::NONE, ALL).special(S::WorkStart),
     kfunc("bpf_xdp_ct_alloc", GET, XDP),
     kfunc("bpf_xdp_ct_lookup", GET, XDP),
     kfunc("bpf_xdp_flow_lookup", F::TRUSTED_ARGS.and(F::RET_NULL), XDP),

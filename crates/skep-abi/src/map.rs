@@ -124,6 +124,11 @@ impl MapKind {
         matches!(self, Self::PerfEventArray | Self::Cpumap)
     }
 
+    /// Whether `bpf_map_sum_elem_count` knows how many elements it has.
+    pub const fn counts_elements(self) -> bool {
+        matches!(self, Self::Hash | Self::PercpuHash | Self::LruHash | Self::LruPercpuHash | Self::HashOfMaps)
+    }
+
     /// Whether its values are maps.
     pub const fn holds_maps(self) -> bool {
         matches!(self, Self::ArrayOfMaps | Self::HashOfMaps)

@@ -47,6 +47,10 @@ pub enum OwnParam {
     Less,
     /// A map of the program.
     Map,
+    /// A work queue in a map's value.
+    Work,
+    /// A function of the program that is called later, with the map, the key and the value.
+    Later,
     /// The packet's context.
     Context,
     /// A dynptr, or room for one in the program's stack.
@@ -100,7 +104,7 @@ const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 
 const BITS: OwnIterator = OwnIterator { name: "bpf_iter_bits", bytes: 16, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 42] = [
+pub static OWN_KFUNCS: [OwnKfunc; 46] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -163,6 +167,14 @@ pub static OWN_KFUNCS: [OwnKfunc; 42] = [
     ),
     own("bpf_arena_alloc_pages", ALLOC_PAGES, OwnReturn::Number),
     own("bpf_arena_free_pages", &[OwnParam::Map, OwnParam::Number, OwnParam::Number], OwnReturn::Nothing),
+    own("bpf_wq_init", &[OwnParam::Work, OwnParam::Map, OwnParam::Number], OwnReturn::Number),
+    own(
+        "bpf_wq_set_callback_impl",
+        &[OwnParam::Work, OwnParam::Later, OwnParam::Number, OwnParam::Ignored],
+        OwnReturn::Number,
+    ),
+    own("bpf_wq_start", &[OwnParam::Work, OwnParam::Number], OwnReturn::Number),
+    own("bpf_map_sum_elem_count", &[OwnParam::Map], OwnReturn::Number),
 ];
 
 /// The context, flags, and room for the dynptr.
@@ -201,6 +213,11 @@ impl OwnKfunc {
     /// Whether it makes objects of a type of the program's own.
     pub fn allocates(&self) -> bool {
         self.params.contains(&OwnParam::Type)
+    }
+
+    /// Whether it takes a function of the program that is called later.
+    pub fn defers(&self) -> bool {
+        self.params.contains(&OwnParam::Later)
     }
 
     /// Whether it calls a function of the program.

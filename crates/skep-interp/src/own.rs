@@ -87,7 +87,7 @@ impl Checking<'_, '_> {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
                 OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
-                OwnParam::Less => self.is_function(value),
+                OwnParam::Less | OwnParam::Later => self.is_function(value),
                 OwnParam::Map => !self.maps.of(value).is_empty(),
                 OwnParam::Context => value == self.context,
                 // Those that are lent to a callback are elsewhere.

@@ -92,6 +92,12 @@ impl Shared {
         env.program = std::ptr::from_ref(image) as u64;
         // SAFETY: this thread is in a section of the domain of the runtime's maps.
         let arguments = unsafe { due.arguments(env.cpu) };
+        // A sleepable section keeps elements too, and nobody else should wait for a sleeper.
+        let mut normal = Some(section);
+        let sleepable = due.sleeps.then(|| self.domain.enter_sleepable().ok()).flatten();
+        if sleepable.is_some() {
+            (normal, env.sleepable) = (None, 1);
+        }
         if let Some(arguments) = arguments {
             // SAFETY: the arguments are those of such a callback, and the section lasts until it has returned.
             unsafe { self.call(&due, arguments, &mut env) };
@@ -100,7 +106,7 @@ impl Shared {
             }
         }
         self.timers.finish(due, arguments.is_some());
-        drop(section);
+        drop((normal, sleepable));
         Some(arguments.is_some())
     }
 

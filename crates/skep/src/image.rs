@@ -119,10 +119,15 @@ impl Image {
         self.maps.get(&index)
     }
 
-    /// Whether it may set callbacks of timers.
+    /// Whether it may set callbacks of timers or work queues.
     pub(crate) fn defers(&self) -> bool {
-        let sets = Insn::Call { target: CallTarget::Helper(SET_CALLBACK) };
-        self.verified.insns().contains(&sets)
+        self.verified.insns().iter().any(|insn| match *insn {
+            Insn::Call { target: CallTarget::Helper(id) } => id == SET_CALLBACK,
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::defers)
+            }
+            _ => false,
+        })
     }
 
     /// Whether it names arrays of programs or of maps.

@@ -399,8 +399,14 @@ impl fmt::Debug for Program {
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {
-    let Insn::Call { target: CallTarget::Helper(helper) } = insn else { return false };
-    matches!(*helper, helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) || TIMERS.contains(helper)
+    match insn {
+        Insn::Call { target: CallTarget::Helper(helper) } => {
+            matches!(*helper, helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) || TIMERS.contains(helper)
+        }
+        Insn::Call { target: CallTarget::Kfunc { id, .. } } => skep_abi::own_kfunc(id.cast_unsigned())
+            .is_some_and(|own| own.params.contains(&skep_abi::OwnParam::Work)),
+        _ => false,
+    }
 }
 
 /// The maps that a program names and that were created, by index.

@@ -1,4 +1,6 @@
-//! Timers of a runtime: functions of programs that are called later, with an element of a map.
+//! Timers and work queues of a runtime: functions of programs that are called later, with an element of a map.
+//!
+//! A work queue is a timer that is due when it is started. What it calls may sleep, so it runs in a sleepable section.
 //!
 //! A timer is 16 bytes in a map's value. Its first word is a number, 0 before `bpf_timer_init`, and all else is here:
 //!
@@ -269,6 +271,10 @@ impl Timers {
         let Some(entry) = entries.get_mut(&number).filter(|entry| entry.callback.is_some()) else {
             return EINVAL;
         };
+        // Work that waits is not asked for twice.
+        if entry.flavour == Flavour::Work && entry.armed.is_some() {
+            return 0;
+        }
         let place = (expiry(entry.flavour), start);
         if let Some(before) = entry.armed.replace(place) {
             queue.remove(&before);

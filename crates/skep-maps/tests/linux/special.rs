@@ -88,8 +88,8 @@ fn answer(map: &Map, operation: &Operation) -> Option<String> {
                     let member = Member::new(1, Arc::new(()));
                     Some(done(map.set_member(&key, member, flags).map(drop)))
                 }
-                // SAFETY: no program has the map, so nothing follows the address.
                 (None, word) if references(map.kind()) == Some(word) && number == 0 => {
+                    // SAFETY: no program has the map, so nothing follows the address.
                     Some(done(unsafe { map.set_reference(&key, 8) }))
                 }
                 _ => None,

@@ -150,6 +150,8 @@ impl Prototype {
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
             OwnParam::Map => Some(What::Map),
+            // Likewise.
+            OwnParam::Work | OwnParam::Later => Some(What::Ignored),
             OwnParam::Buffer => Some(What::Sized { access: Access::Write, constant: true }),
             OwnParam::Words { most } => Some(What::Words { most: *most }),
             OwnParam::Size | OwnParam::Count => Some(What::Size),

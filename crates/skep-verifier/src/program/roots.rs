@@ -18,6 +18,8 @@ pub(crate) enum RootKind {
     Program,
     /// What happens when a timer in a value of that map expires.
     Timer { map: u32 },
+    /// What a work queue in a value of that map calls. It may sleep, whatever the program.
+    Work { map: u32 },
     /// A global function.
     Global,
     /// The function that an exception ends in.

@@ -282,8 +282,15 @@ impl<'a> Transfer<'a> {
         Err(not_null(proto, reg, &format!("a value of the map {}", def.name()), value))
     }
 
-    /// Checks that a timer is initialised with the map that holds it.
-    fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Checked<()> {
+    /// Checks that a timer or work queue is initialised with the map that holds it.
+    pub(crate) fn same_map(
+        &self,
+        state: &State,
+        proto: &HelperProto,
+        reg: Reg,
+        map: u32,
+        timer: &Value,
+    ) -> Checked<()> {
         let given = self.read(state, reg)?;
         let number = self.map_argument(proto, reg, &given)?;
         let of_that_one =
@@ -292,7 +299,7 @@ impl<'a> Transfer<'a> {
             return Ok(());
         }
         let text = format!(
-            "{} expects the map that holds the timer, {}, in {reg}, found {}",
+            "{} expects the map that holds it, {}, in {reg}, found {}",
             proto.name,
             self.map(map)?.name(),
             if number == map { "another that looks like it" } else { self.map(number)?.name() }

@@ -14,7 +14,9 @@ impl Transfer<'_> {
         let (what, wanted) = match self.root {
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
-            RootKind::Timer { .. } => ("callback", Wanted::Range(Callback::Timer.results())),
+            RootKind::Timer { .. } | RootKind::Work { .. } => {
+                ("callback", Wanted::Range(Callback::Timer.results()))
+            }
             RootKind::Global => return self.end_global(state),
         };
         match wanted {

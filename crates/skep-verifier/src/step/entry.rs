@@ -18,7 +18,7 @@ impl Transfer<'_> {
         self.enter_function(state);
         match root.of {
             RootKind::Program => self.enter(state)?,
-            RootKind::Timer { map } => enter_timer(state, map),
+            RootKind::Timer { map } | RootKind::Work { map } => enter_timer(state, map),
             RootKind::Global | RootKind::Exception => self.enter_global(state, root.function as usize),
         }
         Ok(())

@@ -24,7 +24,8 @@ impl Transfer<'_> {
     /// Whether the path may not throw, because the host or a throw called a function on it.
     pub(crate) fn may_not_throw(&self, state: &State) -> bool {
         let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
-        called_back || matches!(self.root, RootKind::Timer { .. } | RootKind::Exception)
+        called_back
+            || matches!(self.root, RootKind::Timer { .. } | RootKind::Work { .. } | RootKind::Exception)
     }
 
     /// The program ends by a throw.

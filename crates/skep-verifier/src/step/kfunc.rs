@@ -20,6 +20,7 @@ mod dynptr;
 mod iterators;
 mod own;
 mod result;
+mod work;
 
 use crate::domain::resources::Section;
 use crate::domain::state::State;
@@ -74,6 +75,9 @@ impl Transfer<'_> {
             SpecialKfunc::ReadOnlyCast => self.read_only_cast(state, &prototype)?,
             SpecialKfunc::DynptrFromSkb | SpecialKfunc::DynptrFromXdp => {
                 self.dynptr_from_packet(state, &prototype)?
+            }
+            SpecialKfunc::WorkInit | SpecialKfunc::WorkCallback | SpecialKfunc::WorkStart => {
+                self.work_queue(state, &prototype)?
             }
             SpecialKfunc::DeviceBound => self.device_metadata(state, &prototype)?,
             SpecialKfunc::DynptrSlice => self.dynptr_slice(state, &prototype, false)?,

@@ -29,7 +29,7 @@ impl<'a> Transfer<'a> {
     /// Checks that a sleepable program of a Linux type may use a kind of map.
     pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Checked<()> {
         let of_linux = self.env.program_type().number.is_some();
-        if !of_linux || !self.env.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
+        if !of_linux || !self.sleeps() || skep_abi::sleepers_use(def.kind()) {
             return Ok(());
         }
         let text = format!(

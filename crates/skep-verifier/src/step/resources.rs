@@ -194,9 +194,14 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// Whether what is walked may sleep: the program, or a function that a work queue calls.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.env.is_sleepable() || matches!(self.root, RootKind::Work { .. })
+    }
+
     /// Checks that a call may sleep: in a sleepable program, outside of all sections and callbacks that forbid it.
     pub(crate) fn check_may_sleep(&self, state: &State, who: &str) -> Checked<()> {
-        if !self.env.is_sleepable() {
+        if !self.sleeps() {
             let text = format!("{who} may sleep, but the program may not");
             return Err(Violation::new(Code::Helper, text)
                 .suggest("make the program sleepable: add `.s` to its section name"));

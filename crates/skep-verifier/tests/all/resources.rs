@@ -250,7 +250,7 @@ fn timers_are_used_with_the_map_that_contains_them() {
     let text =
         |map: &str| format!("{LOCKED}r1 = r6\nr1 += 16\nr2 = map[{map}] ll\nr3 = 0\ncall 169\nout: {END}");
     accepted("xdp", &text("8"));
-    refused("xdp", &text("9"), Code::Argument, "map that holds the timer, locked, in r2, found twin");
+    refused("xdp", &text("9"), Code::Argument, "map that holds it, locked, in r2, found twin");
     accepted("xdp", &format!("{LOCKED}r1 = r6\nr1 += 16\nr2 = 5\nr3 = 0\ncall 171\nout: {END}"));
     refused("xdp", &format!("{LOCKED}r1 = r6\ncall 172\nout: {END}"), Code::Argument, "bpf_timer at 16");
 }

@@ -33,6 +33,14 @@ unsafe fn inside(env: *mut RunEnv, work: impl FnOnce(u32) -> u64) -> u64 {
     }
 }
 
+/// `s64 bpf_map_sum_elem_count(const struct bpf_map *map)`. Kinds that do not count their elements say 0, as in Linux.
+#[inline]
+pub(super) unsafe fn sum_elem_count(handle: u64, _: *mut RunEnv) -> u64 {
+    // SAFETY: the verifier proved that `handle` is a map.
+    let map = unsafe { map(handle) };
+    if map.kind().counts_elements() { map.len().into() } else { 0 }
+}
+
 #[inline]
 pub(super) unsafe fn lookup_elem(handle: u64, key: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that `handle` is a map and `key` is readable for its key size; `env` is this

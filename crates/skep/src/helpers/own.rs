@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{arena, bits, dynptr, iterators, objects, sections, xdp};
+use super::{arena, bits, dynptr, iterators, map, objects, sections, timer, xdp};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 42] = [
+static OWN: [(&str, HelperFn); 46] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -49,6 +49,10 @@ static OWN: [(&str, HelperFn); 42] = [
     ("bpf_xdp_metadata_rx_vlan_tag", helper!(xdp::rx_vlan_tag, 3)),
     ("bpf_arena_alloc_pages", helper!(arena::alloc_pages, 5)),
     ("bpf_arena_free_pages", helper!(arena::free_pages, 3)),
+    ("bpf_wq_init", helper!(timer::work_init, 3)),
+    ("bpf_wq_set_callback_impl", helper!(timer::work_callback, 3)),
+    ("bpf_wq_start", helper!(timer::work_start, 2)),
+    ("bpf_map_sum_elem_count", helper!(map::sum_elem_count, 1)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

@@ -1,4 +1,5 @@
-//! Timers in values of maps. They allocate: a program that uses them should not run in a signal handler, which may have
+//! Timers and work queues in values of maps. They allocate: a program that uses them should not run in a signal
+//! handler, which may have
 //! interrupted the allocator.
 
 use super::errno::EINVAL;
@@ -54,7 +55,7 @@ pub(super) unsafe fn start(timer: u64, nanoseconds: u64, flags: u64, env: *mut R
         let clock = &shared.surroundings.clock;
         let expiry = |flavour| match (flags & ABSOLUTE != 0, flavour) {
             (false, _) => clock.now().saturating_add(nanoseconds),
-            (true, Flavour::Timer) => nanoseconds,
+            (true, Flavour::Timer | Flavour::Work) => nanoseconds,
             (true, Flavour::WallTimer) => {
                 clock.now().saturating_add(nanoseconds.saturating_sub(clock.wall()))
             }
@@ -69,5 +70,44 @@ pub(super) unsafe fn cancel(timer: u64, env: *mut RunEnv) -> u64 {
     unsafe {
         let _section = section(env);
         Shared::of_run(env).timers.cancel(Field::new(timer), (*env).cpu)
+    }
+}
+
+/// `int bpf_wq_init(struct bpf_wq *queue, struct bpf_map *map, unsigned int flags)`.
+#[inline]
+pub(super) unsafe fn work_init(queue: u64, map: u64, flags: u64, env: *mut RunEnv) -> u64 {
+    if flags as u32 != 0 {
+        return EINVAL;
+    }
+    // SAFETY: the verifier proved that `queue` is one in a value of the map; `env` is this run's.
+    unsafe {
+        let shared = Shared::of_run(env);
+        let Some(map) = shared.dispatch.holders.find(map) else { return EINVAL };
+        let _section = section(env);
+        shared.timers.init(&map, Field::new(queue), Flavour::Work, (*env).cpu)
+    }
+}
+
+/// `int bpf_wq_set_callback_impl(struct bpf_wq *queue, function, unsigned int flags, ...)`.
+#[inline]
+pub(super) unsafe fn work_callback(queue: u64, function: u64, flags: u64, env: *mut RunEnv) -> u64 {
+    if flags as u32 != 0 {
+        return EINVAL;
+    }
+    // SAFETY: as for `set_callback`.
+    unsafe { set_callback(queue, function, env) }
+}
+
+/// `int bpf_wq_start(struct bpf_wq *queue, unsigned int flags)`.
+#[inline]
+pub(super) unsafe fn work_start(queue: u64, flags: u64, env: *mut RunEnv) -> u64 {
+    if flags as u32 != 0 {
+        return EINVAL;
+    }
+    // SAFETY: as for `init`.
+    unsafe {
+        let _section = section(env);
+        let shared = Shared::of_run(env);
+        shared.timers.start(Field::new(queue), |_| shared.surroundings.clock.now())
     }
 }

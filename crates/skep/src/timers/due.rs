@@ -14,6 +14,8 @@ pub(crate) struct Due {
     place: ElementPlace,
     pub(crate) program: Arc<Connected>,
     pub(crate) function: Entrance,
+    /// Whether it may sleep.
+    pub(crate) sleeps: bool,
 }
 
 impl Due {
@@ -88,10 +90,11 @@ impl State {
         if self.others(program, 0) == 0 && !self.is_used(&entry.map, 0) {
             return None;
         }
-        let map = entry.map.upgrade()?;
+        let (map, flavour) = (entry.map.upgrade()?, entry.flavour);
         let (place, program) = (entry.place(), Arc::clone(program));
         self.running = Some(Running { number, cpu, program: callback.program, map: entry.handle });
-        Some(Due { number, map, place, program, function: callback.function })
+        let sleeps = flavour == super::Flavour::Work;
+        Some(Due { number, map, place, program, function: callback.function, sleeps })
     }
 
     /// Entries with callbacks that nobody could notice, and entries of maps that are gone.

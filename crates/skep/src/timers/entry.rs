@@ -1,4 +1,4 @@
-//! A timer: its element, and what is called.
+//! A timer or work queue: its element, and what is called.
 
 use crate::dispatch::Connected;
 use skep_abi::SpecialKind;
@@ -14,6 +14,18 @@ pub(crate) enum Flavour {
     Timer,
     /// By the wall's clock.
     WallTimer,
+    /// None: a work queue, which calls as soon as it is started.
+    Work,
+}
+
+impl Flavour {
+    /// The field of the value.
+    fn field(self) -> SpecialKind {
+        match self {
+            Self::Timer | Self::WallTimer => SpecialKind::Timer,
+            Self::Work => SpecialKind::Workqueue,
+        }
+    }
 }
 
 /// A function that a program passed to a helper, as its engine calls it.
@@ -103,7 +115,7 @@ impl Entry {
     ///
     /// The field is one of that map's, in a section that the thread is in.
     pub(super) unsafe fn new(map: &Arc<Map>, field: *mut u8, flavour: Flavour) -> Option<Self> {
-        let offset = map.numbered_field(SpecialKind::Timer)?;
+        let offset = map.numbered_field(flavour.field())?;
         let value = field.wrapping_sub(offset);
         let mut key = vec![0u64; (map.def().key_size as usize).div_ceil(8)].into_boxed_slice();
         // SAFETY: the caller's promise; the key has the map's size.

@@ -29,3 +29,4 @@ mod timers;
 mod told;
 mod user_rings;
 mod verdicts;
+mod work;

@@ -47,7 +47,7 @@ impl Transfer<'_> {
     /// Slow iterators are only for programs that may take long.
     fn check_iterator_place(&self, prototype: &Prototype) -> Checked<()> {
         let kind = self.env.program_type();
-        let slow = self.env.is_sleepable()
+        let slow = self.sleeps()
             || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
         if prototype.known.flags.has(KfuncFlags::SLOW) && !slow {
             let text = format!(

@@ -116,7 +116,7 @@ impl Transfer<'_> {
 
     /// Whether the path is in a read section. A program that may not sleep always is.
     pub(crate) fn in_read_section(&self, state: &State) -> bool {
-        !self.env.is_sleepable() || state.resources.depth(Section::Read) > 0
+        !self.sleeps() || state.resources.depth(Section::Read) > 0
     }
 
     /// How far a pointer loaded from an object can be trusted.

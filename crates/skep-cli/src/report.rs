@@ -236,7 +236,9 @@ impl Report for Data {
 fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
     for map in maps {
         let MapReport { name, kind, entries, max_entries, .. } = map;
-        if map.variables {
+        if *kind == "arena" {
+            writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} pages")?;
+        } else if map.variables {
             writeln!(out, "\n  map {name}: {entries} variables")?;
         } else if *kind == "ringbuf" {
             writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} bytes")?;
@@ -252,7 +254,8 @@ fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
         for Element { key, value } in map.elements.iter().take(SHOWN_TEXT) {
             writeln!(out, "    {key:<24} {value}")?;
         }
-        if map.entries > SHOWN_TEXT.min(map.elements.len()) && !map.elements.is_empty() {
+        let listed = if *kind == "arena" { map.elements.len() } else { map.entries };
+        if listed > SHOWN_TEXT.min(map.elements.len()) && !map.elements.is_empty() {
             writeln!(out, "    ... (--json shows up to {SHOWN_JSON})")?;
         }
     }
@@ -308,9 +311,19 @@ fn report(module: &Module, samples: &Samples, index: usize, map: &Map) -> Result
     };
     let globals: Vec<_> = module.variables().iter().filter(|variable| variable.map == index).collect();
     if !globals.is_empty() {
-        let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
         report.variables = true;
         report.entries = globals.len();
+        let value = match map.arena() {
+            // They are at its start; its other bytes are not listed.
+            Some(arena) => {
+                report.entries = arena.pages() as usize;
+                let ends = globals.iter().map(|variable| variable.offset + variable.size);
+                let mut bytes = vec![0; ends.max().unwrap_or(0)];
+                arena.read(arena.start(), &mut bytes)?;
+                bytes
+            }
+            None => map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default(),
+        };
         report.elements = globals
             .iter()
             .filter_map(|variable| {

@@ -726,6 +726,7 @@ fn methods(kind: MapKind) -> &'static str {
         MapKind::BloomFilter => "`push` and `contains`",
         MapKind::Ringbuf => "a `RingBuffer`",
         MapKind::UserRingbuf => "a `UserRingBuffer`",
+        MapKind::Arena => "`Map::arena`",
         _ => "`push`, `pop` and `peek`",
     }
 }

@@ -80,6 +80,24 @@ fn variables_and_capacities_are_set_before_the_load() {
 }
 
 #[test]
+fn an_arena_is_reported_by_its_pages_and_variables() {
+    let args = ["run", "crates/skep/tests/objects/arenas/tree.bpf.o", "--prog", "add", "--pcap", TRAFFIC];
+    let report = skep(&[&args[..], &["--json", "--set", "step=9"]].concat()).json();
+    let heap = map(&report, "heap");
+    assert_eq!(
+        (&heap["kind"], &heap["entries"], &heap["max_entries"]),
+        (&"arena".into(), &1.into(), &16.into())
+    );
+    let value = |name: &str| {
+        let elements = heap["elements"].as_array().unwrap();
+        elements.iter().find(|element| element["key"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!((value("step"), value("nodes"), value("refused")), (9.into(), 0.into(), 5994.into()));
+    let said = skep(&args).out;
+    assert!(said.contains("map heap: arena, 1 of 16 pages\n    nodes "), "{said}");
+}
+
+#[test]
 fn engines_agree_on_verdicts_maps_and_packets() {
     for program in ["firewall", "balancer", "unvlan", "remark"] {
         let object = format!("examples/{program}.bpf.o");

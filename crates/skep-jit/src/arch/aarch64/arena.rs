@@ -3,24 +3,26 @@
 //! ```text
 //!   *(u64 *)(r1 + 16) = r2            r0 = *(u64 *)(r1 + 16)     r2 = atomic_fetch_add((u64 *)(r1 + 16), r2)
 //!   -------------------------------   ------------------------   -------------------------------------------
-//!   mov  w16, w0                      mov  w16, w0               mov  w16, w0
-//!   add  x16, x16, #16                add  x16, x16, #16         add  x16, x16, #16
-//!   mov  x17, table                   mov  x17, window           mov  x17, table
-//!   add  x15, x17, x16, asr #12       ldr  x7, [x17, x16]        tst  x16, #7
-//!   ldrb w15, [x15]                                              b.ne zero
-//!   cbz  w15, done                                               add  x15, ...; ldrb ...; cbz w15, zero
-//!   add  x15, x16, #7                                            add  x17, x17, window - table
-//!   add  x15, x17, x15, asr #12                                  add  x16, x17, x16
-//!   ldrb w15, [x15]                                              ldaddal x1, x1, [x16]
-//!   cbz  w15, done                                               b    done
-//!   add  x17, x17, window - table                          zero: mov  x1, xzr
-//!   str  x1, [x17, x16]                                    done:
-//! done:
+//!         mov  w16, w0                mov  w16, w0               mov  w16, w0
+//!         add  x16, x16, #16          add  x16, x16, #16         add  x16, x16, #16
+//!         mov  x17, table             mov  x17, window           mov  x17, table
+//!         add  x15, x17, x16, asr #12 ldr  x7, [x17, x16]        tst  x16, #7
+//!         ldrb w15, [x15]                                        b.ne zero
+//!         cbz  w15, done                                         add  x15, ...; ldrb ...; cbz w15, zero
+//!         tst  x16, #7                                           add  x17, x17, window - table
+//!         b.eq store                                             add  x16, x17, x16
+//!         add  x15, x16, #7                                      ldaddal x1, x1, [x16]
+//!         add  x15, x17, x15, asr #12                            b    done
+//!         ldrb w15, [x15]                                  zero: mov  x1, xzr
+//!         cbz  w15, done                                   done:
+//!  store: add  x17, x17, window - table
+//!         str  x1, [x17, x16]
+//!  done:
 //! ```
 //!
-//! The second test of a store is for one that crosses into the next page. Stores that order memory, and atomic
-//! operations, are aligned or do nothing. The processor makes no store before the branch that decides on it (Arm ARM
-//! B2.3, "control dependency").
+//! The second look at the table is for stores that cross into the next page, which only misaligned ones do. Stores that
+//! order memory, and atomic operations, are aligned or do nothing. The processor makes no store before the branch that
+//! decides on it (Arm ARM B2.3, "control dependency").
 
 use skep_abi::ArenaLink;
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
@@ -65,7 +67,7 @@ impl Arenas for Emitter<'_> {
         self.arena_offset(place);
         self.arena_table(arena);
         let first = self.unless_there(0);
-        let last = (size != Size::B1).then(|| self.unless_there(size.bytes() as i64 - 1));
+        let last = self.unless_next_there(size);
         self.arena_window(arena);
         let src = match src {
             Operand::Reg(src) => self.read(src),
@@ -154,6 +156,16 @@ impl Emitter<'_> {
         let mask = Bitmask::new(Width::W64, u64::from(size.bytes()) - 1)?;
         self.put(encode::test_imm(Width::W64, AT, mask));
         Some(self.hole(|distance| encode::b_cond(Cc::Ne, distance)))
+    }
+
+    /// Branches if the access at [`AT`] crosses into a page that is not there. One that is aligned crosses into none.
+    fn unless_next_there(&mut self, size: Size) -> Option<Hole> {
+        let mask = Bitmask::new(Width::W64, u64::from(size.bytes()) - 1)?;
+        self.put(encode::test_imm(Width::W64, AT, mask));
+        let aligned = self.hole(|distance| encode::b_cond(Cc::Eq, distance));
+        let absent = self.unless_there(i64::from(size.bytes()) - 1);
+        self.land(aligned, 0);
+        Some(absent)
     }
 
     /// Branches if the page of the byte at [`AT`] plus this is not there. The table is still in [`WINDOW`].

@@ -3,22 +3,24 @@
 //! ```text
 //!   *(u64 *)(r1 + 16) = r2             r0 = *(u64 *)(r1 + 16)        r2 = atomic_fetch_add((u64 *)(r1 + 16), r2)
 //!   --------------------------------   ---------------------------   -------------------------------------------
-//!   mov   r10d, edi                    mov   r10d, edi               mov   r10d, edi
-//!   mov   r9, window                   mov   r9, window              mov   r9, window
-//!   lea   r11, [r10 + 16]              mov   rax, [r9 + r10 + 16]    add   r10, 16
-//!   sar   r11, 12                                                    test  r10b, 7
-//!   cmp   byte [r9 + r11 + table], 0                                 jne   zero
-//!   je    done                                                       mov   r11, r10; sar ...; cmp ...; je zero
-//!   lea   r11, [r10 + 23]                                            add   r9, r10
-//!   sar   r11, 12                                                    lock  xadd [r9], rsi
-//!   cmp   byte [r9 + r11 + table], 0                                 jmp   done
-//!   je    done                                                   zero: xor esi, esi
-//!   mov   [r9 + r10 + 16], rsi                                   done:
-//! done:
+//!         mov   r10d, edi              mov   r10d, edi               mov   r10d, edi
+//!         mov   r9, window             mov   r9, window              mov   r9, window
+//!         lea   r11, [r10 + 16]        mov   rax, [r9 + r10 + 16]    add   r10, 16
+//!         sar   r11, 12                                              test  r10b, 7
+//!         cmp   byte [r9+r11+table], 0                               jne   zero
+//!         je    done                                                 mov   r11, r10; sar ...; cmp ...; je zero
+//!         test  r10b, 7                                              add   r9, r10
+//!         je    store                                                lock  xadd [r9], rsi
+//!         lea   r11, [r10 + 23]                                      jmp   done
+//!         sar   r11, 12                                        zero: xor   esi, esi
+//!         cmp   byte [r9+r11+table], 0                         done:
+//!         je    done
+//!  store: mov   [r9 + r10 + 16], rsi
+//!  done:
 //! ```
 //!
-//! The second test of a store is for one that crosses into the next page. Stores that order memory, and atomic
-//! operations, are aligned or do nothing.
+//! The second look at the table is for stores that cross into the next page, which only misaligned ones do. Stores that
+//! order memory, and atomic operations, are aligned or do nothing.
 
 use skep_abi::ArenaLink;
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
@@ -54,7 +56,7 @@ impl Arenas for Emitter<'_> {
         self.arena_base(arena, place.0);
         let offset = i32::from(place.1);
         let first = self.unless_there(arena, offset);
-        let last = (size != Size::B1).then(|| self.unless_there(arena, offset + size.bytes() as i32 - 1));
+        let last = self.unless_next_there(arena, offset, size);
         self.put(match src {
             Operand::Reg(src) => encode::store_r(size, within(place.1), gpr(src)),
             Operand::Imm(imm) => encode::store_i(size, within(place.1), imm),
@@ -127,6 +129,24 @@ impl Emitter<'_> {
         }
         self.put(encode::test_ri(Width::W32, AT, size.bytes() as i32 - 1));
         Some(self.skip(Some(Cc::NotEqual)))
+    }
+
+    /// Jumps if the access at [`AT`] plus this crosses into a page that is not there. One that is aligned crosses into
+    /// none.
+    fn unless_next_there(&mut self, arena: ArenaLink, distance: i32, size: Size) -> Option<Hole> {
+        let bytes = size.bytes() as i32;
+        if size == Size::B1 {
+            return None;
+        }
+        let at = if distance % bytes == 0 { AT } else { PAGE };
+        if at == PAGE {
+            self.put(encode::lea(Width::W32, PAGE, Mem::at(AT, distance)));
+        }
+        self.put(encode::test_ri(Width::W32, at, bytes - 1));
+        let aligned = self.skip(Some(Cc::Equal));
+        let absent = self.unless_there(arena, distance + bytes - 1);
+        self.land(aligned);
+        Some(absent)
     }
 
     /// Jumps if the page of the byte at [`AT`] plus this is not there.

@@ -319,6 +319,18 @@ fn displacements_take_the_shortest_form() {
 }
 
 #[test]
+fn comparisons_of_bytes_in_memory() {
+    for mem in places() {
+        for imm in [0, 1, 0x7f, 0x80, 0xff] {
+            let insn = decode(cmp_byte(mem, imm));
+            assert_eq!(insn.mnemonic(), Mnemonic::Cmp);
+            assert_eq!(operands(&insn)[0], m(Size::B1, mem));
+            assert_eq!(insn.immediate(1) as u8, imm, "{insn}");
+        }
+    }
+}
+
+#[test]
 fn stores() {
     for mem in places() {
         for size in Size::ALL {

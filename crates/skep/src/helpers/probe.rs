@@ -26,10 +26,11 @@ impl Space {
     }
 
     /// The error for an address that cannot be read. What the processor cannot take for one of the kernel's is out of
-    /// range: such an address continues its highest bit down to bit 56.
+    /// range: such an address continues its highest bit down to bit 56, and so does one of a process.
     const fn error(self, address: u64) -> u64 {
         match self {
             Self::Kernel if address >> 56 != 0xff => ERANGE,
+            Self::Any if !matches!(address >> 56, 0 | 0xff) => ERANGE,
             _ => EFAULT,
         }
     }

@@ -49,6 +49,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The most states that are kept under one key.
 const MAX_CHAIN: usize = 48;
+/// How many of them are those that were kept first.
+const FIRST_KEPT: usize = 8;
 /// Room is made at once for at most so many states.
 const MANY_STATES: usize = 4096;
 /// The most earlier states of a slot that widening compares with.
@@ -644,21 +646,24 @@ impl Explored {
         at
     }
 
-    /// Forgets the states too far down the chain of one key.
+    /// Forgets a state in the chain of one key if there are too many. The last ones are kept, and the first: a loop is
+    /// entered with those, so a path that comes to the loop again is as they are.
     fn shorten(&mut self, head: u32) {
-        let mut at = head;
-        for _ in 1..MAX_CHAIN {
-            at = self.nodes[at as usize].next;
-            if at == NONE {
-                return;
+        let (mut at, mut last_kept, mut len) = (head, head, 0);
+        while at != NONE && len <= MAX_CHAIN {
+            len += 1;
+            if len == MAX_CHAIN - FIRST_KEPT {
+                last_kept = at;
             }
+            at = self.nodes[at as usize].next;
         }
-        let mut rest = std::mem::replace(&mut self.nodes[at as usize].next, NONE);
-        while rest != NONE {
-            let next = std::mem::replace(&mut self.nodes[rest as usize].next, NONE);
-            self.forget(rest);
-            rest = next;
+        if len <= MAX_CHAIN {
+            return;
         }
+        let gone = self.nodes[last_kept as usize].next;
+        let next = std::mem::replace(&mut self.nodes[gone as usize].next, NONE);
+        self.nodes[last_kept as usize].next = next;
+        self.forget(gone);
     }
 
     fn forget(&mut self, at: u32) {

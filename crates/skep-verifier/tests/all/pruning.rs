@@ -367,3 +367,16 @@ fn facts_forgotten_at_a_join_narrow_nothing_afterwards() {
     // Where the copy is still read in a comparison, it is part of the state, and the paths stay apart.
     refused("raw", &text("r9 = r7", "r0 = 0\nif r9 > 5 goto +0"), Code::OutOfBounds, "bytes 16..17");
 }
+
+#[test]
+fn a_loop_that_is_entered_again_in_the_same_way_is_walked_once() {
+    // Each turn of the first loop may be its last, and then comes the second, from an unknown number in both.
+    let lap = |name: &str| {
+        format!(
+            "r6 = *(u8 *)(r1 + 0)\nif r6 > 199 goto end\n{name}:\nr7 = r6\nr6 += 1\nif r7 < 199 goto {name}\n"
+        )
+    };
+    let text = format!("{}{}end:\nr0 = 0\nexit", lap("first"), lap("second"));
+    let walked = accepted("raw", &text).stats().walked;
+    assert!(walked < 2000, "{walked}");
+}

@@ -27,6 +27,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) buffer_len: Option<u32>,
     /// Whether branches may be replaced while the code runs.
     pub(crate) patched: bool,
+    /// The program's arena, found once.
+    pub(crate) arena: Option<ArenaLink>,
 }
 
 /// What a 64-bit immediate load loads.
@@ -80,6 +82,7 @@ impl<'a> Parts<'a> {
                 Entry::Context => None,
             },
             patched,
+            arena: linkage.arena(program.insns()),
         }
     }
 
@@ -109,7 +112,7 @@ impl<'a> Parts<'a> {
     /// The program's arena.
     pub(crate) fn arena(&self, slot: usize) -> Result<ArenaLink, Error> {
         let what = "the instruction is about an arena, and no arena is linked";
-        self.linkage.arena(self.insns).ok_or(Error::Malformed { slot, what })
+        self.arena.ok_or(Error::Malformed { slot, what })
     }
 
     /// Index of the called function.

@@ -453,6 +453,7 @@ mod tests {
             socket_buffer: false,
             buffer_len: None,
             patched: false,
+            arena: None,
         };
         let plan = Plan::new(parts).expect("a plan");
         let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();

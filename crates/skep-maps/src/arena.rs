@@ -211,16 +211,17 @@ impl Arena {
         let Some(page) = self.page_of(at) else { return Ok(0) };
         let end = page.saturating_add(count).min(pages.count);
         let held = pages.lock.lock(patience)?;
-        let mut freed = 0;
-        for page in page..end {
-            let (word, bit) = pages.bit(page);
-            let used = word.used.load(Relaxed);
-            if used & bit != 0 {
-                pages.window.remove(pages.first + page);
-                word.used.store(used & !bit, Relaxed);
+        let (mut freed, mut at) = (0, page);
+        while at < end {
+            let run = (at..end).take_while(|page| pages.is_used(*page)).count() as u32;
+            pages.window.remove(pages.first + at, run);
+            for page in at..at + run {
+                let (word, bit) = pages.bit(page);
+                word.used.store(word.used.load(Relaxed) & !bit, Relaxed);
                 word.freed.store(word.freed.load(Relaxed) | bit, Relaxed);
-                freed += 1;
             }
+            freed += run;
+            at += run.max(1);
         }
         if freed > 0 {
             pages.lowest.store(page.min(pages.lowest.load(Relaxed)), Relaxed);

@@ -38,6 +38,8 @@ const TABLE_BYTES: usize = (1 << 20) + (64 << 10);
 const TABLE_START: usize = 4096;
 const GUARD: usize = 64 << 10;
 const SPAN: usize = 1 << 32;
+/// The system zeroes so many pages faster than a loop over their words.
+const MANY: u32 = 16;
 const RESERVED: usize = TABLE_BYTES + GUARD + SPAN + GUARD;
 
 /// A window of 4 GiB, its table and its guards.
@@ -130,17 +132,26 @@ impl Window {
         self.byte(page).store(1, Ordering::Release);
     }
 
-    /// Makes a page be no longer there, and read as zero. Stores that have found it there may still come until
-    /// everybody who might make one has left; then it should be [discarded](Self::discard).
+    /// Makes pages be no longer there, and read as zero. Stores that have found them there may still come until
+    /// everybody who might make one has left; then they should be [discarded](Self::discard).
     ///
     /// # Panics
     ///
     /// As for [`add`](Self::add).
-    pub fn remove(&self, page: u32) {
-        self.check(page);
-        // Relaxed: stores that do not see it yet hit the old page, as the caller knows.
-        self.byte(page).store(0, Ordering::Relaxed);
-        self.zero(page);
+    pub fn remove(&self, from: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.check(from);
+        self.check(from + (count - 1));
+        for page in from..from + count {
+            // Relaxed: stores that do not see it yet hit the old page, as the caller knows.
+            self.byte(page).store(0, Ordering::Relaxed);
+        }
+        if count >= MANY {
+            return self.discard(from, count);
+        }
+        (from..from + count).for_each(|page| self.zero(page));
     }
 
     /// Returns the memory of pages that are not there to the system. They read as zero.
@@ -256,19 +267,36 @@ mod tests {
         assert!(window.is_there(5) && !window.is_there(4) && !window.is_there(6));
         let place = 5 * 4096 + 16;
         write(&window, place, 7);
-        window.remove(5);
+        window.remove(5, 1);
         assert!(!window.is_there(5));
         assert_eq!(read(&window, place), 0, "at once");
         write(&window, place, 8); // a store that had found it there
         window.add(5, false);
         assert_eq!(read(&window, place), 0);
         write(&window, place, 9);
-        window.remove(5);
+        window.remove(5, 1);
         write(&window, place, 8);
         window.discard(5, 1);
         assert_eq!(read(&window, place), 0);
         window.add(5, true);
         assert_eq!(read(&window, place), 0);
+    }
+
+    #[test]
+    fn many_pages_are_removed_at_once() {
+        let window = Window::new(0, 300).unwrap();
+        for count in [1, MANY - 1, MANY, 200] {
+            for page in 0..300 {
+                window.add(page, false);
+                write(&window, i64::from(page) * 4096 + 8, 1);
+            }
+            window.remove(50, count);
+            for page in 0..300 {
+                let gone = (50..50 + count).contains(&page);
+                assert_eq!(window.is_there(page), !gone);
+                assert_eq!(read(&window, i64::from(page) * 4096 + 8), u64::from(!gone), "{page} {count}");
+            }
+        }
     }
 
     #[test]
@@ -278,8 +306,8 @@ mod tests {
             window.add(page, true);
             write(&window, i64::from(page) * 4096 + 8, 1 + u64::from(page));
         }
-        window.remove(20);
-        window.remove(21);
+        window.remove(20, 1);
+        window.remove(21, 1);
         window.discard(20, 2);
         for page in 0..64 {
             let expected = if page == 20 || page == 21 { 0 } else { 1 + page as u64 };
@@ -302,13 +330,13 @@ mod tests {
         assert_eq!(committed(&window), 0);
         for page in 1000..2000 {
             window.add(page, false);
-            window.remove(page);
+            window.remove(page, 1);
         }
         assert!(committed(&window) <= 2 * page(), "the table at most");
         window.add(1000, true);
         write(&window, 1000 * 4096, 1);
         assert!(committed(&window) <= 3 * page());
-        window.remove(1000);
+        window.remove(1000, 1);
         window.discard(1000, 1);
         assert!(committed(&window) <= 2 * page());
     }

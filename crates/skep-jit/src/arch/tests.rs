@@ -227,6 +227,7 @@ impl Program {
             socket_buffer: self.socket_buffer,
             buffer_len: None,
             patched: !self.fixed,
+            arena: self.linkage.arena(&self.insns),
         }
     }
 

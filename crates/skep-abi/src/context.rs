@@ -309,7 +309,8 @@ pub struct SkbContext {
     /// How many checksums are known to be right, less one, with [`SkbContext::CORRECT`].
     pub sum_level: u8,
     pub tstamp_type: u8,
-    /// 1 if the packet has been put into another one.
+    /// Not 0 if the packet has been put into another one: 1, or the length of the new IP header if one of transport
+    /// follows it.
     pub encapsulated: u8,
 }
 

@@ -45,7 +45,8 @@ pub(super) unsafe fn change_tail(context: u64, new: u64, flags: u64, _: *mut Run
     // SAFETY: the verifier proved that `context` is the run's own.
     let skb = unsafe { skb(context) };
     let new = u64::from(new as u32);
-    if flags != 0 || new > LONGEST || new < u64::from(skb.network) {
+    let transport = if skb.encapsulated > 1 { skb.encapsulated } else { 0 };
+    if flags != 0 || new > LONGEST || new < u64::from(skb.network) + u64::from(transport) {
         return EINVAL;
     }
     if skb.encapsulated != 0 {
@@ -198,7 +199,9 @@ unsafe fn widen(skb: &mut SkbContext, at: u64, bytes: u64, flags: u64) -> u64 {
         return ENOMEM;
     }
     if flags & room::ENCAP_L3 != 0 {
-        skb.encapsulated = 1;
+        // With a header for transport, the length of the network header before it: no packet ends within that.
+        let length = if both(room::ENCAP_L3_IPV6) { 40 } else { 20 };
+        skb.encapsulated = if flags & (room::ENCAP_L4_GRE | room::ENCAP_L4_UDP) == 0 { 1 } else { length };
         skb.protocol = if both(room::ENCAP_L3_IPV6) { IPV6 } else { IPV4 };
     }
     resize_segments(skb, (bytes as u32).wrapping_neg(), flags);

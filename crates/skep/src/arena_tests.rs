@@ -253,27 +253,56 @@ impl Random {
     }
 }
 
-/// A random access as text, and what it does to the model and the registers `r0` to `r8`, of which `r9` is the base.
-fn access(random: &mut Random, text: &mut String, model: &mut Model, regs: &mut [u64; 9]) {
+/// Random accesses through one base as text, and what they do to the model and the registers `r0` to `r8`. The base is
+/// cast and then moved as compilers do it, which the compiler fuses for other memory.
+fn accesses(random: &mut Random, text: &mut String, model: &mut Model, regs: &mut [u64; 9]) {
     let base = random.below(9) as usize;
-    let edge = random.one_of(&[
-        0,
-        0x5000_0000,
-        0x5000_1000,
-        0x5000_2000,
-        0x5000_2000,
-        0x5000_4000,
-        0x5000_5000,
-        0x5000_6000,
-        WINDOW - 1,
-    ]);
+    let [other, third] = [1, 2].map(|step| (base + step + random.below(3) as usize * 2) % 9);
+    let edges = [0, 0, 1, 2, 2, 4, 5, 6].map(|page| 0x5000_0000 + page * 4096);
+    let edge = random.one_of(&[&edges[..], &[0, WINDOW - 1]].concat());
     let near = edge + random.below(24) as i64 - 12;
     let offset = random.one_of(&[0, 0, 8, -8, 1, -1, 3, 5, 7, 16, 4096, 32767, -32768, 300]);
+    let (moved, how) = match random.below(6) {
+        0 => {
+            let imm = i64::from(random.below(1 << 32) as i32);
+            (imm.cast_unsigned(), format!("r{base} += {imm}"))
+        }
+        1 => (regs[other], format!("r{base} += r{other}")),
+        2 => {
+            regs[third] = regs[other] << 3;
+            (regs[third], format!("r{third} = r{other}\nr{third} <<= 3\nr{base} += r{third}"))
+        }
+        3 => (16, format!("r{other} = r{base}\nr{base} = r{other}\nr{base} += 16")),
+        _ => (0, String::new()),
+    };
+    let start = u64::from((near - offset).cast_unsigned().wrapping_sub(moved) as u32);
     let garbage = random.below(1 << 32) << 32;
-    regs[base] = garbage | u64::from((near - offset) as u32);
-    writeln!(text, "r{base} = {:#x} ll\nr{base} = addr_space_cast(r{base}, 0x0, 0x1)", regs[base]).unwrap();
-    regs[base] &= 0xffff_ffff;
-    let at = regs[base] as i64 + offset;
+    writeln!(
+        text,
+        "r{base} = {:#x} ll\nr{base} = addr_space_cast(r{base}, 0x0, 0x1)\n{how}",
+        garbage | start
+    )
+    .unwrap();
+    if how.starts_with(&format!("r{other} = r{base}")) {
+        regs[other] = start;
+    }
+    regs[base] = start.wrapping_add(moved);
+    let mut place = (base, offset);
+    for _ in 0..1 + random.below(3) {
+        let Some(bytes) = access(random, text, model, regs, place) else { return };
+        place.1 = (place.1 + random.one_of(&[bytes, -bytes, 1])).clamp(-32768, 32767);
+    }
+}
+
+/// One access through that base. Returns how many bytes it takes, unless it may have changed the base.
+fn access(
+    random: &mut Random,
+    text: &mut String,
+    model: &mut Model,
+    regs: &mut [u64; 9],
+    (base, offset): (usize, i64),
+) -> Option<i64> {
+    let at = i64::from(regs[base] as u32) + offset;
     let (size, bits) = random.one_of(&[("u8", 8), ("u16", 16), ("u32", 32), ("u64", 64)]);
     let bytes = bits / 8;
     let aligned = at.rem_euclid(bytes) == 0;
@@ -353,6 +382,7 @@ fn access(random: &mut Random, text: &mut String, model: &mut Model, regs: &mut 
             }
         }
     }
+    (base != 0).then_some(bytes)
 }
 
 /// Pages 0, 1, 3 and 5 are there at first.
@@ -378,7 +408,7 @@ fn random_accesses_are_those_of_the_model() {
         let mut text = String::from("r9 = r1\n*(u64 *)(r10 - 8) = r9\nr9 = map[0] ll\n");
         (0..9).for_each(|reg| writeln!(text, "r{reg} = {:#x} ll", regs[reg]).unwrap());
         for _ in 0..1 + random.below(8) {
-            access(&mut random, &mut text, &mut model, &mut regs);
+            accesses(&mut random, &mut text, &mut model, &mut regs);
         }
         // Some registers are dead, so that shorter forms are used.
         let kept: Vec<usize> = (0..9).filter(|_| random.below(2) == 0).collect();

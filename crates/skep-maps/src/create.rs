@@ -11,7 +11,6 @@ use crate::bloom::{self, Bloom};
 use crate::elements::Reclamation;
 use crate::error::MapError;
 use crate::hash::{self, Hash};
-use crate::map::MAX_STACK;
 use crate::members::{self, Members};
 use crate::objects::{field_size, owns};
 use crate::options::Options;
@@ -24,6 +23,9 @@ use crate::table::Table;
 use crate::targets::Targets;
 use crate::trie::{self, Trie};
 use crate::user_ring::UserRing;
+
+/// The most addresses of a stack, as Linux's `kernel.perf_event_max_stack` says unless somebody changes it.
+pub(crate) const MAX_STACK: u32 = 127;
 
 /// The kinds that skep provides.
 pub(crate) const PROVIDED: &[MapKind] = &[

@@ -39,7 +39,6 @@ use crate::values::{Source, Values};
 
 pub use arena::Arena;
 pub use batch::{BatchCursor, BatchError};
-pub(crate) use stacks::MAX_STACK;
 pub use stacks::StackMode;
 pub use storage::Storage;
 pub use targets::Target;

@@ -5,15 +5,13 @@
 
 use super::{Map, status};
 use crate::caller::Caller;
+use crate::create::MAX_STACK;
 use crate::op_error::OpError;
 use crate::racy;
 use crate::seed::Seed;
 use crate::table::Table;
 use crate::update::UpdateFlags;
 use crate::values::Source;
-
-/// The most addresses of a stack, as Linux's `kernel.perf_event_max_stack` says unless somebody changes it.
-pub(crate) const MAX_STACK: u32 = 127;
 
 /// What [`Map::stack_id`] does with a number that another stack has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,12 +20,13 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 10] = [
+const PLACES: [Place; 11] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/tests/objects/arenas", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/iterators", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/ops", flags: &[] },
     Place { directory: "crates/skep/tests/objects/owners", flags: &[] },
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },

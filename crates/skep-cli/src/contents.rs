@@ -290,6 +290,7 @@ fn value_shape<'a>(object: &'a Object, def: &MapDef) -> Shape<'a> {
 }
 
 fn shape(object: &Object, ty: Option<u32>, size: u32) -> Shape<'_> {
-    let ty = object.types().zip(ty).filter(|(btf, ty)| btf.size(*ty) == Ok(size));
+    let types = object.types().map(|types| &**types);
+    let ty = types.zip(ty).filter(|(btf, ty)| btf.size(*ty) == Ok(size));
     Shape { ty, size: size as usize }
 }

@@ -36,6 +36,7 @@ pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> 
             "programs of type {} {}; types that run here: {}",
             kind.name,
             match kind.native {
+                Some(Native::Arguments) => "are functions of a table that a host calls with the library",
                 Some(_) => "run on a context that a host fills with the library, not on packets or buffers",
                 None => "can be verified but not run",
             },

@@ -9,6 +9,7 @@ mod struct_ops;
 
 pub(crate) use exceptions::callbacks as exception_callbacks;
 pub(crate) use struct_ops::Members;
+pub use struct_ops::Table;
 
 use crate::elf::{Content, Elf, Place, SymbolKind};
 use crate::error::Error;

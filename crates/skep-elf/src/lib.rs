@@ -58,6 +58,7 @@ mod types;
 
 pub use error::{Error, RelocationType};
 pub use externs::{Declaration, DeclarationKind};
+pub use functions::Table;
 pub use link::{Addresses, Functions, LinkOptions};
 pub use maps::{EntryTarget, MapEntry, ObjectMap, Variable};
 pub use object::Object;

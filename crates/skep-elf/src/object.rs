@@ -1,11 +1,13 @@
 //! The object as its users see it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use skep_btf::Btf;
 
 use crate::error::Error;
 use crate::externs::Declaration;
+use crate::functions::Table;
 use crate::maps::{ObjectMap, Variable};
 use crate::parsed::Parsed;
 use crate::program::{Program, programs};
@@ -166,6 +168,17 @@ impl Object {
     /// Whether it has a section of that name.
     pub fn has_section(&self, name: &str) -> bool {
         self.parsed.elf.section(name).is_some()
+    }
+
+    /// The structures of functions that it fills in for its host.
+    pub fn tables(&self) -> Vec<Table> {
+        let functions = &self.parsed.functions;
+        let mut names = HashMap::new();
+        for program in &self.programs {
+            let of = functions.function(program.function);
+            names.insert((of.section, of.start), program.name());
+        }
+        self.parsed.members.tables(&self.parsed.elf, |at| names.get(&at).map(|name| (*name).to_owned()))
     }
 
     /// The types of the object, if it has any.

@@ -13,7 +13,7 @@ use crate::parsed::Parsed;
 pub struct Program {
     name: String,
     section: String,
-    function: usize,
+    pub(crate) function: usize,
     object: Arc<Parsed>,
     /// By configuration value: whether it is known.
     config: Arc<[bool]>,

@@ -53,7 +53,7 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb | Input::Context => 0,
+            Input::Xdp | Input::Skb | Input::Context | Input::Arguments => 0,
         }
     }
 
@@ -134,6 +134,13 @@ impl Program {
                 assert!(buffer.len() == len as usize && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
                 // SAFETY: the buffer has the length that the program was verified for, and is aligned.
                 unsafe { interpreter.run_checked(buffer.as_mut_ptr() as u64, len.into(), &mut env, &regions) }
+            }
+            Input::Arguments => {
+                let words = buffer.as_mut_ptr() as u64;
+                env.context = words;
+                regions.allow(words, buffer.len() as u64, Rights::READ);
+                // SAFETY: the caller gives as many words as the program was verified for.
+                unsafe { interpreter.run_checked(words, 0, &mut env, &regions) }
             }
             Input::Context => {
                 let context = given.expect("a context");
@@ -413,5 +420,31 @@ fn programs_over_contexts_are_in_every_state_what_the_verifier_says() {
         let checked = program.run_context_checked(&mut context).expect("it can be interpreted");
         let checked = checked.unwrap_or_else(|violation| panic!("{name}: {violation}"));
         assert_eq!(program.run_context(&mut context).expect("a run"), checked, "{name}");
+    }
+}
+
+#[test]
+fn functions_of_tables_are_in_every_state_what_the_verifier_says() {
+    let objects = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/objects/ops/");
+    let host = Object::open(format!("{objects}host.bpf.o")).expect("the host's types");
+    let mut plug_in = Object::open(format!("{objects}policy.bpf.o")).expect("a plug-in");
+    plug_in.set_host_types(std::sync::Arc::clone(host.types().expect("types")));
+    let module = Runtime::new().expect("a runtime").load(&plug_in).expect("it is loaded");
+    // struct request: 12 bytes, of an owner whose quota is 5.
+    let owner = [1u64, 5];
+    let request = [0u64, 12, owner.as_ptr().expose_provenance() as u64];
+    let request = request.as_ptr().expose_provenance() as u64;
+    for (name, args, expected) in [
+        ("admit", [request, 12, 0], 1),
+        ("admit", [request, 11, 0], 0),
+        ("busy", [0; 3], 7),
+        ("busy", [request, 0, 0], 12),
+    ] {
+        let program = module.program(name).expect("it is there");
+        let mut words = args.map(u64::to_ne_bytes);
+        let words = words.as_flattened_mut();
+        let result =
+            program.run_checked(&mut Packet::new(&[]), words, Regions::DEFAULT_FUEL).expect("it runs");
+        assert_eq!(result.unwrap_or_else(|violation| panic!("{name}: {violation}")), expected, "{name}");
     }
 }

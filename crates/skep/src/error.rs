@@ -360,6 +360,30 @@ pub enum Error {
         /// What was given.
         given: String,
     },
+    /// A table of functions that does not fit what the host's types say of it, or the place where it was put.
+    #[error("table {table}{}: {why}", of_member(.member))]
+    OpsTable {
+        /// The name of the variable.
+        table: String,
+        /// The member; empty where it is about the table as a whole.
+        member: String,
+        /// What is wrong, and the remedy.
+        why: String,
+    },
+    /// A member of a table was called with other arguments than it takes.
+    #[error("member {member}: argument {argument} must be {expected}")]
+    OpsArguments {
+        /// The member.
+        member: String,
+        /// The number of the argument, from 1.
+        argument: usize,
+        /// What the member takes.
+        expected: String,
+    },
+}
+
+fn of_member(member: &str) -> String {
+    if member.is_empty() { String::new() } else { format!(", member {member}") }
 }
 
 fn no_cpu(error: &skep_rcu::Error) -> String {

@@ -176,6 +176,7 @@ impl<'a> Linker<'a> {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
+                any_table: true,
                 // Tests run programs in checking mode.
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()
@@ -205,7 +206,7 @@ impl<'a> Linker<'a> {
             kept: types.map(|types| types as _),
             ..self.linkage(&maps)
         });
-        let programs = verified
+        let programs: Vec<Program> = verified
             .into_iter()
             .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
             .collect::<Result<_, _>>()?;
@@ -218,7 +219,8 @@ impl<'a> Linker<'a> {
         let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(dispatch))).collect();
         let variables = of_created(variables, &maps);
         let created = created().map(Arc::clone).collect();
-        let module = Module { programs, maps: created, arrays, outer, tables, variables, unused };
+        let ops = crate::ops::tables(self.object, &programs)?;
+        let module = Module { programs, maps: created, arrays, outer, tables, ops, variables, unused };
         self.fill(&module, &maps)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.
@@ -396,7 +398,7 @@ impl<'a> Linker<'a> {
         let memory = self.runtime.memory();
         let shared = self.runtime.shared();
         let keeper = (&shared.dispatch.objects, &shared.domain);
-        let mut layouts = self.object.types().map(ObjectLayouts::new);
+        let mut layouts = self.object.types().map(|types| ObjectLayouts::new(types));
         let mut maps = Vec::with_capacity(definitions.len());
         let mut unused = Vec::new();
         for (index, def) in definitions.iter().enumerate() {

@@ -3,6 +3,7 @@
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::error::Error;
 use crate::object::Variable;
+use crate::ops::OpsTable;
 use crate::program::Program;
 use skep_maps::{Map, MapError};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub struct Module {
     /// The maps that hold maps, by index and by key.
     pub(crate) outer: Vec<MapArray>,
     pub(crate) tables: Vec<MapHash>,
+    pub(crate) ops: Vec<OpsTable>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) unused: Vec<UnusedMap>,
 }
@@ -64,6 +66,16 @@ impl Module {
     /// The hash table of maps with this name.
     pub fn map_hash(&self, name: &str) -> Option<&MapHash> {
         self.tables.iter().find(|table| table.map().name() == name)
+    }
+
+    /// Its tables of functions for the host, in the object's order: those of which all functions were loaded.
+    pub fn ops_tables(&self) -> &[OpsTable] {
+        &self.ops
+    }
+
+    /// The table of functions in the variable of this name.
+    pub fn ops_table(&self, name: &str) -> Option<&OpsTable> {
+        self.ops.iter().find(|table| table.name() == name)
     }
 
     /// The object's maps that were not created. [`Linker::load`](crate::Linker::load) says which these are.

@@ -213,10 +213,10 @@ impl Object {
     }
 
     /// The object's own types, which its map definitions refer to by number; `None` if it has none.
-    pub fn types(&self) -> Option<&skep_btf::Btf> {
+    pub fn types(&self) -> Option<&Arc<skep_btf::Btf>> {
         match &self.content {
-            Content::Elf(elf) => elf.btf().map(|types| &**types),
-            Content::Bytecode(source) => source.btf.as_deref(),
+            Content::Elf(elf) => elf.btf(),
+            Content::Bytecode(source) => source.btf.as_ref(),
         }
     }
 

@@ -72,6 +72,10 @@ impl Program {
                 helpers::over_contexts::check(&verified)?;
                 Input::Context
             }
+            (Entry::Context, Some(Native::Arguments)) => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Arguments
+            }
             _ => {
                 let program_type = verified.program_type().name;
                 return Err(Error::TypeNotProvided { program: name(), program_type });
@@ -175,6 +179,9 @@ impl Program {
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a packet".into()))
             }
+            Input::Arguments => {
+                Err(self.wrong_input("arguments (OpsMember::call)".into(), "a packet".into()))
+            }
         }
     }
 
@@ -275,6 +282,9 @@ impl Program {
             Input::Xdp | Input::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a buffer".into()))
+            }
+            Input::Arguments => {
+                Err(self.wrong_input("arguments (OpsMember::call)".into(), "a buffer".into()))
             }
         }
     }

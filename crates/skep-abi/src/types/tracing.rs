@@ -1,6 +1,6 @@
 //! Types of programs that see the host's objects with their types.
 
-use super::{AttachTo, Context, ProgramType, Results, SocketMaps};
+use super::{AttachTo, Context, Native, ProgramType, Results, SocketMaps};
 use crate::helpers::{sets, variants};
 
 /// The family's types.
@@ -87,6 +87,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         sections: &["struct_ops"],
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::StructOps },
+        native: Some(Native::Arguments),
         helpers: sets::STRUCT_OPS,
         variants: variants::SOCKET_OPTIONS,
         results: Results::OfAttachment,

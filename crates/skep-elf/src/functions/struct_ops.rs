@@ -12,6 +12,7 @@
 //! is parsed, since it may have as many structures as programs.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use skep_btf::{Btf, Kind, Type, Variable, essential_name};
 
@@ -30,6 +31,33 @@ pub(crate) struct Members {
     /// By section and first byte of the function. Names are made on request: a file can give one long name to many
     /// members.
     of: HashMap<(usize, u64), MemberPlace>,
+    /// The variables, in the order of the file.
+    tables: Vec<TablePlace>,
+}
+
+/// A variable of a structure of functions.
+#[derive(Debug)]
+struct TablePlace {
+    name: String,
+    structure: u32,
+    section: usize,
+    bytes: Range<usize>,
+    /// The functions in it, by the numbers of their members.
+    functions: Vec<(usize, (usize, u64))>,
+}
+
+/// A structure of functions that an object fills in for its host to call (`SEC(".struct_ops")`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Table {
+    /// The name of the variable.
+    pub name: String,
+    /// The number of its structure in the object's types.
+    pub structure: u32,
+    /// Its bytes. Those of functions are 0.
+    pub bytes: Vec<u8>,
+    /// The members that are functions of the object: the number of the member, and the name of the program.
+    pub functions: Vec<(usize, String)>,
 }
 
 /// A member of a structure.
@@ -42,16 +70,27 @@ struct MemberPlace {
 impl Members {
     /// Reads what the object writes into such structures.
     pub(crate) fn parse(elf: &Elf, btf: Option<&Btf>) -> Result<Self, Error> {
-        let mut of = HashMap::new();
+        let (mut of, mut tables) = (HashMap::new(), Vec::new());
         let here = |name: &str| SECTIONS.contains(&name);
         let Some(btf) = btf.filter(|_| elf.sections.iter().any(|section| here(&section.name))) else {
-            return Ok(Self { of });
+            return Ok(Self { of, tables });
         };
         let types = data_sections(btf)?;
         let mut layouts = Layouts::default();
         for (index, section) in elf.sections.iter().enumerate().filter(|(_, section)| here(&section.name)) {
             let Some(ty) = types.get(&*section.name) else { continue };
             let variables = Variables::of(ty);
+            let first = tables.len();
+            for variable in &variables.0 {
+                let ty = btf.resolve(variable.var.target())?;
+                let start = variable.offset as usize;
+                let bytes = start..start.saturating_add(variable.size as usize);
+                if ty.kind == Kind::Struct && bytes.end <= elf.data(index).len() {
+                    let name = variable.var.name()?.to_owned();
+                    let functions = Vec::new();
+                    tables.push(TablePlace { name, structure: ty.id, section: index, bytes, functions });
+                }
+            }
             for relocation in &section.relocations {
                 steps(1);
                 let Some(function) = function_at(elf, index, relocation) else { continue };
@@ -60,10 +99,30 @@ impl Members {
                 let offset = relocation.offset - u64::from(variable.offset);
                 if let Some(number) = layouts.member(&ty, offset) {
                     of.entry(function).or_insert(MemberPlace { structure: ty.id, number });
+                    // They are in the order of the variables' offsets, and there are as many as structures.
+                    let at =
+                        tables[first..].partition_point(|table| table.bytes.end as u64 <= relocation.offset);
+                    if let Some(table) = tables[first..].get_mut(at) {
+                        table.functions.push((number, function));
+                    }
                 }
             }
         }
-        Ok(Self { of })
+        Ok(Self { of, tables })
+    }
+
+    /// The variables, with the programs in them: `program` knows those of the object by section and first byte.
+    pub(crate) fn tables(&self, elf: &Elf, program: impl Fn((usize, u64)) -> Option<String>) -> Vec<Table> {
+        let table = |place: &TablePlace| {
+            let functions = place.functions.iter();
+            Table {
+                name: place.name.clone(),
+                structure: place.structure,
+                bytes: elf.data(place.section)[place.bytes.clone()].to_vec(),
+                functions: functions.filter_map(|(member, at)| Some((*member, program(*at)?))).collect(),
+            }
+        };
+        self.tables.iter().map(table).collect()
     }
 
     /// The member that a function was written into, as `structure.member`.

@@ -19,6 +19,10 @@ pub struct Config<'a> {
     /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs
     /// that trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
     pub privileged: bool,
+    /// Whether the host takes tables of functions of any structure of its types. A kernel takes those for which it
+    /// has a
+    /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
+    pub any_table: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
@@ -122,6 +126,7 @@ impl Default for Config<'_> {
             max_state_bytes: 64 << 20,
             strict_alignment: false,
             privileged: false,
+            any_table: false,
             abilities: Abilities::default(),
             max_recorded: 0,
         }

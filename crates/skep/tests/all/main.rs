@@ -14,6 +14,7 @@ mod loading;
 mod names;
 mod network;
 mod objects_of_the_host;
+mod ops;
 mod owners;
 mod packets;
 mod printing;

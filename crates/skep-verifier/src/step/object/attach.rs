@@ -123,11 +123,12 @@ impl Transfer<'_> {
                 "remove `.s` from the section name, or attach the program to a system call or another hook",
             ));
         }
-        if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) {
+        let any_table = self.env.config.any_table;
+        if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) && !any_table {
             self.check_licence(format_args!("attaching to {}", description(of)))?;
         }
         let btf = self.btf(&format!("the program is attached to {target}, which"))?;
-        let (what, prototype) = find(btf, of, target)?;
+        let (what, prototype) = find(btf, of, target, any_table)?;
         if prototype.params().any(|param| param.ty == 0) {
             let text = format!("programs may not be attached to {what}: it is variadic");
             return Err(Violation::new(Code::Context, text));
@@ -198,7 +199,7 @@ impl Transfer<'_> {
 const MAX_WORDS: u32 = 2;
 
 /// The name of a target, the prototype that decides its arguments, and the function with that prototype.
-fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'a>)> {
+fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str, any_table: bool) -> Checked<(String, Type<'a>)> {
     let (name, kind) = match of {
         AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
             (target.to_owned(), Kind::Func)
@@ -206,7 +207,7 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'
         AttachTo::Tracepoint => (format!("btf_trace_{target}"), Kind::Typedef),
         AttachTo::SecurityHook => (format!("bpf_lsm_{target}"), Kind::Func),
         AttachTo::Iterator => (format!("bpf_iter_{target}"), Kind::Func),
-        AttachTo::StructOps => return find_member(btf, target),
+        AttachTo::StructOps => return find_member(btf, target, any_table),
         AttachTo::ProgramFunction | AttachTo::Netfilter => (target.to_owned(), Kind::Func),
     };
     let Some(id) = btf.find(&name, kind) else {
@@ -221,7 +222,7 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'
 }
 
 /// A member of a structure of functions: `tcp_congestion_ops.ssthresh`.
-fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
+fn find_member<'a>(btf: &'a Btf, target: &str, any_table: bool) -> Checked<(String, Type<'a>)> {
     let missing = |text: String| {
         Violation::new(Code::Types, text)
             .suggest("name the structure and its member, for example tcp_congestion_ops.ssthresh")
@@ -233,7 +234,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
         return Err(missing(format!("the given types have no struct {of}")));
     };
     // For each structure that programs may implement, the kernel has a structure of its own.
-    if btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
+    if !any_table && btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
         return Err(Violation::new(
             Code::Types,
             format!("programs cannot implement the functions of struct {of}"),

@@ -93,6 +93,7 @@ struct Readme;
 #[cfg(test)]
 mod sequences;
 mod shared;
+mod slot;
 mod socket;
 #[cfg(test)]
 mod socket_header_tests;
@@ -114,7 +115,7 @@ pub use image::LoadTimes;
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
-pub use ops::{OpsArg, OpsMember, OpsSlot, OpsTable};
+pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
 pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
@@ -128,6 +129,7 @@ pub use skep_maps::{
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
+pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
 pub use targets::TargetMap;
 pub use world::World;

@@ -14,10 +14,7 @@
 //! it is loaded. A function is verified for the parameters of its member. An argument that is a pointer to a structure
 //! can be read, and what its members point to, by loads that give 0 where there is no memory. It cannot be written.
 
-mod slot;
 mod types;
-
-pub use slot::OpsSlot;
 
 use crate::error::Error;
 use crate::object::Object;

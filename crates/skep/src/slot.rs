@@ -1,7 +1,7 @@
 //! A place for a table that is replaced while threads call it.
 
-use super::OpsTable;
 use crate::error::Error;
+use crate::ops::OpsTable;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use skep_rcu::Grace;

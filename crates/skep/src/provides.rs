@@ -2,7 +2,7 @@
 //! before compilation or a run.
 
 use crate::error::Error;
-use skep_abi::own_kfunc;
+use skep_abi::{Context, own_kfunc};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
@@ -30,6 +30,19 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
             });
         }
     }
+    // Programs of an array take the same arguments, and members of tables take their own.
+    if matches!(program.program_type().context, Context::Arguments { .. }) {
+        let tail_call = Insn::Call { target: CallTarget::Helper(crate::helpers::TAIL_CALL) };
+        let mut all = program.insns().iter().zip(program.facts());
+        if let Some(slot) = all.position(|(insn, fact)| fact.reached && *insn == tail_call) {
+            return Err(Error::NotProvided {
+                program: program.name().to_owned(),
+                slot,
+                what: "a tail call from a function of a table".to_owned(),
+                provided: &CALLS,
+            });
+        }
+    }
     // Helpers of the host say themselves what they take.
     let of_linux = |slot: &&u32| match program.insns().get(**slot as usize) {
         Some(Insn::Call { target: CallTarget::Helper(id) }) => skep_abi::linux_helper(*id).is_some(),
@@ -45,6 +58,9 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
     }
     Ok(())
 }
+
+/// What the runtime provides instead.
+static CALLS: LazyLock<String> = LazyLock::new(|| "calls of the program's own functions".to_owned());
 
 /// What the runtime provides instead.
 static SOCKETS: LazyLock<String> = LazyLock::new(|| {

@@ -161,6 +161,13 @@ fn a_plug_in_of_another_header_is_refused_by_structure_and_member() {
 }
 
 #[test]
+fn a_function_of_a_table_makes_no_tail_call() {
+    // A program of another member would take the arguments of this one for its own: numbers for addresses.
+    let error = load(&Runtime::new().unwrap(), WRONG, Some("jumps")).unwrap_err().to_string();
+    assert!(error.contains("jumps") && error.contains("a tail call"), "{error}");
+}
+
+#[test]
 fn without_the_hosts_types_a_table_is_refused() {
     let object = Object::parse(POLICY).unwrap();
     let error = Runtime::new().unwrap().load(&object).unwrap_err().to_string();

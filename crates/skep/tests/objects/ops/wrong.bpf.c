@@ -58,6 +58,21 @@ __u32 BPF_PROG(renamed, struct request *request, __u64 room)
 	return room;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} next SEC(".maps");
+
+/* Another member of the array would take a number for an address. */
+SEC("struct_ops/jumps")
+__u32 BPF_PROG(jumps, struct request *request, __u64 room)
+{
+	bpf_tail_call(ctx, &next, 0);
+	return 0;
+}
+
 SEC("struct_ops/useless")
 void BPF_PROG(useless, __u64 key, __s8 why)
 {
@@ -71,6 +86,9 @@ struct cache_policy___short table_short = { .admit = (void *)shorter };
 
 SEC(".struct_ops")
 struct cache_policy___renamed table_renamed = { .admit = (void *)renamed };
+
+SEC(".struct_ops")
+struct cache_policy table_jumps = { .admit = (void *)jumps };
 
 SEC(".struct_ops")
 struct cache_policy table_useless = { .evicted = (void *)useless };

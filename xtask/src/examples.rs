@@ -20,9 +20,10 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 11] = [
+const PLACES: [Place; 12] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
+    Place { directory: "crates/skep/data", flags: &[] },
     Place { directory: "crates/skep/tests/objects/arenas", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/iterators", flags: &[] },

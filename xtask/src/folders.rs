@@ -161,6 +161,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "provides",
             "socket",
             "packet",
+            "netfilter",
             "object",
             "image",
             "holders",

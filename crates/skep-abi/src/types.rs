@@ -137,6 +137,9 @@ pub enum Native {
     Bytes,
     /// The words of [`Context::Arguments`].
     Arguments,
+    /// The state of a hook of the packet filter, and a [`crate::SkbContext`] that begins with the network header: the
+    /// two words of `struct bpf_nf_ctx` lead to them.
+    Netfilter,
 }
 
 /// A program type, as one section name selects it: programs of one number differ by attachment.
@@ -427,7 +430,11 @@ mod tests {
     fn only_types_over_objects_of_a_kernel_cannot_run() {
         let arguments = |kind: &&&ProgramType| matches!(kind.context, Context::Arguments { .. });
         // A host has structures of functions of its own.
-        let native = |kind: &ProgramType| (kind.name == "struct_ops").then_some(Native::Arguments);
+        let native = |kind: &ProgramType| match kind.name {
+            "struct_ops" => Some(Native::Arguments),
+            "netfilter" => Some(Native::Netfilter),
+            _ => None,
+        };
         assert!(TYPES.iter().filter(arguments).all(|kind| kind.native == native(kind)));
         assert!(TYPES.iter().filter(|kind| !arguments(kind)).all(|kind| kind.native.is_some()));
     }

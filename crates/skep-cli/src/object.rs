@@ -29,7 +29,9 @@ pub(crate) fn program_type(name: &str) -> Result<&'static ProgramType, String> {
 
 /// Parses the name of a program type that the command can run, for clap: on packets, or on a buffer.
 pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> {
-    let runs = |kind: &ProgramType| matches!(kind.native, Some(Native::Xdp | Native::Skb | Native::Buffer));
+    let runs = |kind: &ProgramType| {
+        matches!(kind.native, Some(Native::Xdp | Native::Skb | Native::Netfilter | Native::Buffer))
+    };
     match program_type(name)? {
         kind if runs(kind) => Ok(kind),
         kind => Err(format!(

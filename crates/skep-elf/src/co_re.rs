@@ -206,6 +206,17 @@ pub(crate) fn question_name(number: u32) -> &'static str {
     Question::from_number(number).map_or("unknown property", Question::name)
 }
 
+/// Whether the question with this number is where a member is, how large, or what an enumerator's number is: not
+/// whether
+/// something exists.
+pub(crate) fn is_about_a_place(number: u32) -> bool {
+    use Question as Q;
+    matches!(
+        Question::from_number(number),
+        Some(Q::FieldOffset | Q::FieldSize | Q::FieldSigned | Q::LeftShift | Q::RightShift | Q::Value)
+    )
+}
+
 /// Whether a kernel's function or variable has the type that the object declares.
 pub(crate) fn is_compatible(local: (&Btf, u32), target: (&Btf, u32)) -> Result<bool, Fault> {
     compat::declarations(local, target, &mut Budget(BUDGET))

@@ -29,6 +29,9 @@ pub struct LinkOptions<'a> {
     /// and variables are looked up there. Without them instructions stay as the compiler wrote them, for
     /// the structures that the object was compiled with, and kernel functions and variables are not found.
     pub target: Option<&'a Btf>,
+    /// Whether the target has only some of its system's types. Members of others stay where the object was compiled to
+    /// find them.
+    pub partial: bool,
     /// Addresses of kernel symbols without types. Without this, each such symbol gets a made-up address.
     pub addresses: Option<&'a Addresses<'a>>,
     /// Numbers of the host's own functions, by name. They take precedence over functions of the kernel.
@@ -45,6 +48,7 @@ impl fmt::Debug for LinkOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkOptions")
             .field("target", &self.target)
+            .field("partial", &self.partial)
             .field("addresses", &self.addresses.is_some())
             .field("functions", &self.functions.is_some())
             .finish()
@@ -73,6 +77,7 @@ pub(crate) fn link(
     let mut code = code::assemble(object, name, function, symbols)?;
     lines::prototypes(object, &mut code.functions, &code.origins)?;
     if let Some(target) = options.target {
+        let target = (target, options.partial);
         lines::relocate_to(object, target, &code.functions, &code.origins, &mut code.insns)?;
     }
     let lines = lines::lines(object, &code.functions, &code.origins)?;

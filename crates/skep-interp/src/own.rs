@@ -12,11 +12,14 @@
 //! Violations that it finds: functions that receive no iterator of their kind, accesses of the program to bytes of
 //! an iterator, elements used after the end, iterators that are never destroyed.
 
-use skep_abi::{KfuncFlags, OwnIterator, OwnKfunc, OwnParam, OwnReturn};
-use skep_isa::Reg;
+use std::sync::atomic::Ordering;
+
+use skep_abi::{AttachTo, Context, KfuncFlags, OwnIterator, OwnKfunc, OwnParam, OwnReturn};
+use skep_isa::{Reg, Size};
 use skep_verifier::Object;
 
 use crate::exec::AccessKind;
+use crate::memory;
 use crate::regions::{Found, Region, Rights};
 use crate::registers::{self, RegSet};
 use crate::violation::{MemoryAccess, Reason};
@@ -89,7 +92,7 @@ impl Checking<'_, '_> {
                 OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
                 OwnParam::Less | OwnParam::Later => self.is_function(value),
                 OwnParam::Map => !self.maps.of(value).is_empty(),
-                OwnParam::Context => value == self.context,
+                OwnParam::Context => value == self.context || Some(value) == self.socket_buffer(),
                 // Those that are lent to a callback are elsewhere.
                 OwnParam::Dynptr => {
                     value.is_multiple_of(8) && (number == 1 || self.stack(value, DYNPTR).is_some())
@@ -130,6 +133,15 @@ impl Checking<'_, '_> {
                 self.memory.lend(&[element]);
             }
         }
+    }
+
+    /// The socket buffer to which the context of a hook of the packet filter leads.
+    fn socket_buffer(&self) -> Option<u64> {
+        let hook = Context::Arguments { of: AttachTo::Netfilter };
+        (self.program_type().context == hook).then(|| {
+            // SAFETY: the context has two words, by the contract of `Interpreter::run_checked`.
+            unsafe { memory::load(self.context + 8, Size::B8, Ordering::Relaxed) }
+        })
     }
 
     /// Whether an allocated object is there, or a part of one.

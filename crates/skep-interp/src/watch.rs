@@ -22,7 +22,7 @@
 use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
-use skep_abi::{Access, ArenaLink, ArgKind, Callback, HelperProto, MapDef, RetKind, own_kfunc};
+use skep_abi::{Access, ArenaLink, ArgKind, Callback, HelperProto, MapDef, ProgramType, RetKind, own_kfunc};
 use skep_isa::{CallTarget, Insn, Reg, Size, semantics};
 use skep_verifier::{Machine, MachineFrame, Object};
 
@@ -222,6 +222,11 @@ impl<'a, 'r> Checking<'a, 'r> {
             functions: &self.handles.1,
         };
         recorded.check(&machine).map_err(|mismatch| Reason::OutsideOfStates(Box::new(mismatch)))
+    }
+
+    /// The program's type.
+    pub(crate) fn program_type(&self) -> &'static ProgramType {
+        self.code.parts.program_type
     }
 
     /// Whether the value represents a function.

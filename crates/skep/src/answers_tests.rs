@@ -275,9 +275,12 @@ fn every_helper_has_an_answer_of_linux_or_a_reason_to_have_none() {
 #[test]
 fn runs_answer_as_linux_does() {
     let (mut runs, mut differences, mut wrong) = (0, 0, Vec::new());
+    // Three runtimes for each: an emulator takes a minute for a hundred of them.
+    let every = if skep_testkit::is_emulated() { 16 } else { 1 };
     for file in files() {
         let text = std::fs::read_to_string(&file).unwrap();
-        for entry in entries(&text).unwrap_or_else(|trouble| panic!("{}: {trouble}", file.display())) {
+        let all = entries(&text).unwrap_or_else(|trouble| panic!("{}: {trouble}", file.display()));
+        for entry in all.into_iter().step_by(every) {
             let name = &entry.name;
             let run = Run::of(&entry).unwrap().unwrap_or_else(|| panic!("{name}: no packet"));
             assert_eq!(entry.linux, Some(Verdict::Accept), "{name}: Linux ran no such program");

@@ -53,7 +53,7 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb | Input::Context | Input::Arguments => 0,
+            Input::Xdp | Input::Skb | Input::Context | Input::Arguments | Input::Netfilter => 0,
         }
     }
 
@@ -134,6 +134,14 @@ impl Program {
                 assert!(buffer.len() == len as usize && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
                 // SAFETY: the buffer has the length that the program was verified for, and is aligned.
                 unsafe { interpreter.run_checked(buffer.as_mut_ptr() as u64, len.into(), &mut env, &regions) }
+            }
+            Input::Netfilter => {
+                let mut hook = crate::netfilter::NativeHook::new(packet);
+                (hook.skb.packet, env.run) = packet.begin();
+                env.context = hook.words();
+                regions.allow(env.context, 16, Rights::READ);
+                // SAFETY: as in `Program::run_with`.
+                unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) }
             }
             Input::Arguments => {
                 let words = buffer.as_mut_ptr() as u64;

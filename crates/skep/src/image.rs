@@ -64,6 +64,8 @@ pub(crate) enum Input {
     Buffer(Buffer),
     /// The structure or the bytes of a [`crate::Context`].
     Context,
+    /// A packet in a hook of the packet filter.
+    Netfilter,
     /// The arguments of a member of a table ([`crate::OpsMember`]).
     Arguments,
 }

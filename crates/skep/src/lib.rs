@@ -77,6 +77,9 @@ mod image;
 mod kfunc_tests;
 mod linker;
 mod module;
+mod netfilter;
+#[cfg(test)]
+mod netfilter_tests;
 mod object;
 mod ops;
 mod packet;

@@ -295,8 +295,9 @@ impl Object {
         options: ProgramOptions,
         maps: &Arc<[MapDef]>,
     ) -> Result<Verified, Error> {
-        let config = Config { btf: self.host_types.as_deref(), ..config };
         let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
+        let own = crate::netfilter::types(unverified.source.program_type);
+        let config = Config { btf: own.or(self.host_types.as_ref()).map(|types| &**types), ..config };
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
             return Err(Error::KernelSymbol { program, symbol });
@@ -325,10 +326,16 @@ impl Object {
         let mut source = match &self.content {
             Content::Elf(elf) => {
                 let found = elf.program(program).map_err(|_| self.no_program(program))?;
-                let target = self.host_types.as_deref();
+                let kind = match options.program_type {
+                    Some(kind) => kind,
+                    None => found.program_type()?,
+                };
+                let of_runtime = if own { crate::netfilter::types(kind) } else { None };
+                let target = of_runtime.or(self.host_types.as_ref()).map(|types| &**types);
                 let functions: Option<&skep_elf::Functions<'_>> =
                     if own || target.is_none() { Some(&skep_abi::own_kfunc_number) } else { None };
-                let link = skep_elf::LinkOptions { target, functions, ..Default::default() };
+                let partial = of_runtime.is_some();
+                let link = skep_elf::LinkOptions { target, partial, functions, ..Default::default() };
                 found.link(options.program_type, &link)?
             }
             Content::Bytecode(source) if source.name == program => {

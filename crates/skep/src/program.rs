@@ -8,6 +8,7 @@ use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
 use crate::timers::SweepOnDrop;
@@ -71,6 +72,10 @@ impl Program {
             (Entry::Context, Some(Native::Struct | Native::Bytes)) => {
                 helpers::over_contexts::check(&verified)?;
                 Input::Context
+            }
+            (Entry::Context, Some(Native::Netfilter)) => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Netfilter
             }
             (Entry::Context, Some(Native::Arguments)) => {
                 helpers::over_contexts::check(&verified)?;
@@ -172,6 +177,16 @@ impl Program {
                 let result = unsafe { self.call(engine, address, 0, address, effects)? };
                 packet.take_skb(&context);
                 Ok(result)
+            }
+            Input::Netfilter => {
+                let mut hook = NativeHook::new(packet);
+                let effects;
+                (hook.skb.packet, effects) = packet.begin();
+                let address = hook.words();
+                // SAFETY: the words lead to the hook's state and to the context, which describes the packet's buffer,
+                // and is borrowed for the whole run. They have the layout of the types that the program was verified
+                // with.
+                unsafe { self.call(engine, address, 0, address, effects) }
             }
             Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
@@ -279,7 +294,9 @@ impl Program {
                 // atomic operations are aligned, and is borrowed for the whole run.
                 unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0) }
             }
-            Input::Xdp | Input::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
+            Input::Xdp | Input::Skb | Input::Netfilter => {
+                Err(self.wrong_input("a packet".into(), "a buffer".into()))
+            }
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a buffer".into()))
             }

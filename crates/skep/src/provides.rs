@@ -8,6 +8,9 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 use std::sync::LazyLock;
 
+/// `bpf_tail_call`.
+const TAIL_CALL: u32 = 12;
+
 /// What the runtime provides instead.
 static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
     let functions: Vec<_> = skep_abi::OWN_KFUNCS.iter().map(|own| own.name).collect();
@@ -32,7 +35,7 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
     }
     // Programs of an array take the same arguments, and members of tables take their own.
     if matches!(program.program_type().context, Context::Arguments { .. }) {
-        let tail_call = Insn::Call { target: CallTarget::Helper(crate::helpers::TAIL_CALL) };
+        let tail_call = Insn::Call { target: CallTarget::Helper(TAIL_CALL) };
         let mut all = program.insns().iter().zip(program.facts());
         if let Some(slot) = all.position(|(insn, fact)| fact.reached && *insn == tail_call) {
             return Err(Error::NotProvided {

@@ -31,6 +31,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         attach: Some(45),
         sections: &["netfilter"],
         context: Context::Arguments { of: AttachTo::Netfilter },
+        native: Some(Native::Netfilter),
         helpers: sets::COMMON,
         results: Results::Range { min: 0, max: 1 },
         verdicts: &[(0, "drop"), (1, "accept")],

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use skep_abi::{Function, LineInfo, Param, ParamTags, Prototype};
-use skep_btf::{Btf, Kind};
+use skep_btf::{Btf, Kind, essential_name};
 use skep_isa::{Insn, Slot};
 
 use crate::co_re::{self, CoRe, Record};
@@ -81,7 +81,7 @@ fn prototype(btf: &Btf, function: u32) -> Result<Option<Prototype>, Error> {
 /// Applies the CO-RE relocations, so that instructions fit the target's structures.
 pub(crate) fn relocate_to(
     object: &Parsed,
-    target: &Btf,
+    (target, partial): (&Btf, bool),
     functions: &[Function],
     origins: &[CodeRange],
     insns: &mut [Insn],
@@ -92,6 +92,9 @@ pub(crate) fn relocate_to(
         let function = origins[index];
         let slot = slot(functions, origins, index, offset);
         let record = Record { ty, path, question };
+        if partial && co_re::is_about_a_place(question) && is_missing(btf, target, ty) {
+            return Ok(());
+        }
         co_re.apply(record, insns, slot as usize).map_err(|fault| {
             fault.explain(|reason| Error::CoreRelocation {
                 function: functions[index].name.clone(),
@@ -103,6 +106,12 @@ pub(crate) fn relocate_to(
             })
         })
     })
+}
+
+/// Whether the target has no type of that kind and name.
+fn is_missing(btf: &Btf, target: &Btf, ty: u32) -> bool {
+    let Ok(found) = btf.resolve(ty) else { return false };
+    found.name().is_ok_and(|name| target.find(essential_name(name), found.kind).is_none())
 }
 
 /// The slot of the linked program that a record is about, from the byte in the section.

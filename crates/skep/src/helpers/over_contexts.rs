@@ -4,7 +4,7 @@
 //! here take it for a packet's context. So this list is checked at load, and a helper that is not in it is refused.
 
 use crate::error::Error;
-use skep_abi::{ArgKind, OwnParam};
+use skep_abi::{ArgKind, Native, OwnParam};
 use skep_isa::{CallTarget, Insn};
 use skep_verifier::Verified;
 
@@ -27,6 +27,8 @@ pub(crate) fn check(program: &Verified) -> Result<(), Error> {
                     proto.args.iter().any(context)
                 })
                 .map(|proto| format!("bpf_{}", proto.name)),
+            // The verifier takes only the socket buffer that such a context leads to.
+            Insn::Call { target: CallTarget::Kfunc { .. } } if kind.native == Some(Native::Netfilter) => None,
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => skep_abi::own_kfunc(id as u32)
                 .filter(|own| own.params.contains(&OwnParam::Context))
                 .map(|own| own.name.to_owned()),

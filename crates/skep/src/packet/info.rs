@@ -54,6 +54,10 @@ pub struct PacketInfo {
     pub cgroup_classid: u32,
     /// The realm of the packet's route, for `bpf_get_route_realm`.
     pub route_realm: u32,
+    /// The hook of the packet filter that programs of type `netfilter` are in: 0 before routing, 1 for packets that are
+    /// for this machine, 2 for those that it forwards, 3 for those that it sends, 4 after routing (`enum
+    /// nf_inet_hooks`).
+    pub netfilter_hook: u8,
     /// Scratch words that one program leaves for the next.
     pub cb: [u32; 5],
 }

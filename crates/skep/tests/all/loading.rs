@@ -91,18 +91,22 @@ fn a_program_type_defined_by_the_host_is_refused() {
 
 #[test]
 fn programs_that_can_only_be_verified_are_refused_at_load() {
-    let load = |kind: &str, text: &str| {
-        let kind = ProgramType::from_name(kind).unwrap();
-        let mut object = Object::from_insns("program", kind, assemble(text).unwrap());
-        let types: &[u8] = include_bytes!("../../../skep-verifier/verdicts/linux.btf");
-        object.set_host_types(std::sync::Arc::new(skep::Btf::parse(types).unwrap()));
-        object.verify("program", Default::default()).unwrap();
-        Runtime::new().unwrap().load(&object).unwrap_err()
-    };
-    let error = load("netfilter", "r0 = 1\nexit");
-    assert!(matches!(error, Error::TypeNotProvided { program_type: "netfilter", .. }), "{error}");
+    let types: &[u8] = include_bytes!("../../../skep-verifier/verdicts/linux.btf");
+    let types = std::sync::Arc::new(skep::Btf::parse(types).unwrap());
+    let mut files = Object::parse(include_bytes!("../objects/verdicts/files.bpf.o")).unwrap();
+    files.set_host_types(std::sync::Arc::clone(&types));
+    files.verify("reads", Default::default()).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let error = runtime.linker(&files).only("reads").load().unwrap_err();
+    assert!(matches!(error, Error::TypeNotProvided { program_type: "tracing", .. }), "{error}");
     assert!(error.to_string().contains("xdp"), "{error} says what can be run");
-    let error = load("tc", "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\nr5 = 0\ncall 66\nr0 = 0\nexit");
+
+    let text = "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\nr5 = 0\ncall 66\nr0 = 0\nexit";
+    let tc = ProgramType::from_name("tc").unwrap();
+    let mut object = Object::from_insns("program", tc, assemble(text).unwrap());
+    object.set_host_types(types);
+    object.verify("program", Default::default()).unwrap();
+    let error = runtime.load(&object).unwrap_err();
     assert!(error.to_string().contains("skb_get_xfrm_state (66) is not provided"), "{error}");
 }
 

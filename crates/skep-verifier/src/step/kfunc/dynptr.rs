@@ -6,7 +6,7 @@ use crate::domain::value::{Kind, Opaque, Value};
 use crate::program::prototype::Prototype;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
-use skep_abi::{Access, DynptrKind, SpecialKfunc};
+use skep_abi::{Access, Context, DynptrKind, SpecialKfunc};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
@@ -18,6 +18,10 @@ impl Transfer<'_> {
             _ => DynptrKind::Skb,
         };
         let of_host = self.is_socket_buffer(&packet);
+        // The context of others is no packet.
+        if !of_host && matches!(self.env.program_type().context, Context::Arguments { .. }) {
+            return Err(self.wrong(prototype, Reg::R1, "a struct sk_buff", &packet));
+        }
         if !of_host {
             self.check_context(prototype, Reg::R1, &packet)?;
         }

@@ -6,8 +6,10 @@
 use super::case::{Action, Case, Load};
 use super::fragments::ACT;
 use super::guarded::Guarded;
+use crate::context::Context;
 use crate::{Error, Hook, Link, Map, MapArray, MapHash, MapOptions, Module, Object, Packet, Program};
 use crate::{ProgramArray, RingBuffer, Runtime, UpdateFlags};
+use skep_abi::Native;
 use skep_interp::Reason;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -422,6 +424,12 @@ fn run(program: &Program, byte: u8) -> Result<(), Error> {
 
 fn run_here(program: &Program, byte: u8) -> Result<(), Error> {
     let mut packet = Packet::new(&[byte; 64]);
+    match program.program_type().native {
+        Some(Native::Struct | Native::Bytes) => return run_on_context(program),
+        // Nothing here calls the members of tables.
+        Some(Native::Arguments) => return program.run(&mut packet).map(drop),
+        _ => {}
+    }
     let mut room = Guarded::new(program.buffer_len());
     room.fill(byte);
     match program.run_checked(&mut packet, room.bytes(), FUEL)? {
@@ -449,6 +457,16 @@ fn run_here(program: &Program, byte: u8) -> Result<(), Error> {
         return failed("compiled code wrote before its buffer".into());
     }
     Ok(())
+}
+
+fn run_on_context(program: &Program) -> Result<(), Error> {
+    match program.run_context_checked(&mut Context::of(program)?)? {
+        Ok(_) => {}
+        Err(violation) if matches!(violation.reason, Reason::OutOfFuel { .. }) => return Ok(()),
+        Err(violation) => return failed(format!("checking mode of {}: {violation}", program.name())),
+    }
+    with(|world| world.counts.runs += 1);
+    program.run_context(&mut Context::of(program)?).map(drop)
 }
 
 fn failed(failure: String) -> Result<(), Error> {

@@ -1,0 +1,71 @@
+//! Types: `BPF_BTF_LOAD`.
+
+use crate::attr::{Attr, BtfLoad};
+use crate::caller::Caller;
+use crate::engine::Engine;
+use crate::errno::Errno;
+use crate::log::Log;
+use crate::object::{Handle, Object};
+use crate::system::System;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The most bytes of types.
+const MOST: u32 = 16 << 20;
+/// `BPF_F_TOKEN_FD`.
+const F_TOKEN_FD: u32 = 1 << 16;
+
+/// Types that a caller loaded.
+pub struct BtfObject<E: Engine> {
+    id: u32,
+    bytes: Vec<u8>,
+    types: E::Types,
+}
+
+impl<E: Engine> BtfObject<E> {
+    /// Its identifier.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The bytes as they were loaded.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The engine's form.
+    pub fn types(&self) -> &E::Types {
+        &self.types
+    }
+}
+
+impl<E: Engine> System<E> {
+    pub(crate) fn btf_load(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
+        const TRUE_SIZE: usize = core::mem::offset_of!(BtfLoad, btf_log_true_size);
+        let load: BtfLoad = attr.get()?;
+        if load.btf_flags & !F_TOKEN_FD != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if load.btf_flags & F_TOKEN_FD != 0 {
+            return Err(Errno::EBADF);
+        }
+        if load.btf_size > MOST {
+            return Err(Errno::E2BIG);
+        }
+        let mut log = Log::new(load.btf_log_level, load.btf_log_buf, load.btf_log_size)?;
+        let mut bytes = vec![0; load.btf_size as usize];
+        caller.read(load.btf, &mut bytes)?;
+        let types = self.engine().load_types(&bytes, &mut |line| log.line(line));
+        let written = log.finish(caller);
+        if attr.has(TRUE_SIZE, 4) {
+            attr.put(caller, TRUE_SIZE, &log.true_size().to_ne_bytes())?;
+        }
+        let (types, ()) = (types?, written?);
+        let id = self.with(|registry| registry.types.reserve());
+        let object = Arc::new(BtfObject { id, bytes, types });
+        self.with(|registry| registry.types.insert(id, &object));
+        let handle = Handle::new(self.shared(), Object::Btf(object));
+        caller.install(handle).map(i64::from)
+    }
+}

@@ -1,0 +1,61 @@
+//! The process that makes a call, as the call sees it.
+
+use crate::engine::Engine;
+use crate::errno::Errno;
+use crate::object::Handle;
+
+/// A process that makes a call: its memory, its descriptors, the files that it names.
+///
+/// Nothing that it gives is trusted. An implementation answers for the process alone: an address that the process
+/// cannot access is [`Errno::EFAULT`].
+pub trait Caller<E: Engine> {
+    /// Copies bytes from the process.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EFAULT`] if not all of them can be read.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies bytes to the process.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EFAULT`] if not all of them can be written.
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Errno>;
+
+    /// What one of its descriptors refers to.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open; [`Errno::EINVAL`] if it refers to something else.
+    fn handle(&mut self, descriptor: i32) -> Result<Handle<E>, Errno>;
+
+    /// Gives it a descriptor, which is closed on exec. The process holds the object until it has closed all copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`] and what else opening a file can fail with.
+    fn install(&mut self, handle: Handle<E>) -> Result<i32, Errno>;
+
+    /// Makes a file of the BPF file system that holds an object. `directory`: where relative paths begin, if not in the
+    /// process's own directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of making a file; [`Errno::EPERM`] outside of a BPF file system.
+    fn pin(&mut self, directory: Option<i32>, path: &[u8], handle: Handle<E>) -> Result<(), Errno>;
+
+    /// The object that a file of the BPF file system holds.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
+    fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
+
+    /// The number of the control group whose directory a descriptor refers to.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing.
+    fn control_group(&mut self, descriptor: i32) -> Result<u64, Errno>;
+}

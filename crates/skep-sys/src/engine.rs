@@ -1,0 +1,302 @@
+//! What runs maps and programs behind the system call.
+
+use crate::errno::Errno;
+use crate::maps::MapObject;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// An implementation of maps, of the verifier and of programs.
+///
+/// It sees no descriptors, no identifiers and no memory of a caller: this library has resolved and copied them. It
+/// checks what only it can know: the sizes and flags of each kind of map, and programs.
+pub trait Engine: Sized + 'static {
+    /// The lock around what this library keeps. It may have to wait for a thread that changes an element of a map of
+    /// references.
+    type Lock: lock_api::RawMutex;
+    /// Parsed types.
+    type Types;
+    /// A map.
+    type Map;
+    /// A loaded program.
+    type Program;
+    /// An attachment. Dropping it detaches the program.
+    type Link;
+
+    /// How many CPUs there are: per-CPU maps have a value for each.
+    fn cpus(&self) -> u32;
+
+    /// Nanoseconds since boot.
+    fn now(&self) -> u64;
+
+    /// Parses types. `log` receives lines about what is wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if they are malformed.
+    fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Self::Types, Errno>;
+
+    /// Creates a map.
+    ///
+    /// # Errors
+    ///
+    /// Those of Linux for its kind.
+    fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<Self::Map, Errno>;
+
+    /// Bytes of memory that a map takes.
+    fn map_memory(&self, map: &Self::Map) -> u64;
+
+    /// Copies a value. `value` has the size of [`MapObject::host_value_size`]; for a bloom filter it holds the value
+    /// that is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] and those of the kind.
+    fn lookup(&self, map: &Self::Map, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno>;
+
+    /// Writes an element.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kind.
+    fn update(&self, map: &Self::Map, key: &[u8], value: Value<'_, Self>, flags: u64) -> Result<(), Errno>;
+
+    /// Deletes an element.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] and those of the kind.
+    fn delete(&self, map: &Self::Map, key: &[u8]) -> Result<(), Errno>;
+
+    /// Takes an element out: deletes it and copies its value.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] and those of the kind.
+    fn take(&self, map: &Self::Map, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno>;
+
+    /// Writes the key after `after` into `next`; the first key if there is none before or `after` is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] at the end, and those of the kind.
+    fn next_key(&self, map: &Self::Map, after: Option<&[u8]>, next: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies at most `count` elements from a position on; `take` deletes them.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOSPC`] if a bucket has more elements than `count`; those of the kind.
+    fn batch(&self, map: &Self::Map, from: Option<&[u8]>, count: usize, take: bool) -> Result<Batch, Errno>;
+
+    /// The bytes of a position in a batch.
+    fn batch_position_size(&self, map: &Self::Map) -> usize;
+
+    /// Ends all changes by the host.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBUSY`] while somebody may write it through shared memory.
+    fn freeze(&self, map: &Self::Map) -> Result<(), Errno>;
+
+    /// Verifies and compiles a program. `log` receives the verifier's log in Linux's format, if anybody wants it.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EACCES`] and [`Errno::EINVAL`] for refused programs, and those of Linux otherwise.
+    fn load(
+        &self,
+        request: &ProgramRequest<'_, Self>,
+        log: Option<&mut dyn FnMut(&str)>,
+    ) -> Result<Self::Program, Errno>;
+
+    /// What is known about a loaded program.
+    fn facts(&self, program: &Self::Program) -> ProgramFacts;
+
+    /// Runs a program as `BPF_PROG_TEST_RUN` does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input.
+    fn run(&self, program: &Self::Program, request: &RunRequest) -> Result<RunAnswer, Errno>;
+
+    /// Attaches a program.
+    ///
+    /// # Errors
+    ///
+    /// Those of Linux for the place.
+    fn attach(&self, program: &Self::Program, to: &Attachment) -> Result<Self::Link, Errno>;
+
+    /// Replaces the program of an attachment.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if it does not fit there.
+    fn replace(&self, link: &Self::Link, program: &Self::Program) -> Result<(), Errno>;
+}
+
+/// A value to write.
+pub enum Value<'a, E: Engine> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A program, for arrays of programs.
+    Program(&'a E::Program),
+    /// A map, for maps of maps.
+    Map(&'a E::Map),
+    /// Bytes of a redirection target, and the program that runs there.
+    Target(&'a [u8], Option<&'a E::Program>),
+}
+
+/// A map to create. Sizes and flags are as the caller gave them.
+#[allow(missing_docs, reason = "the names of the system call's own fields")]
+pub struct MapRequest<'a, E: Engine> {
+    pub kind: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    /// Without those that concern the descriptor.
+    pub flags: u32,
+    pub name: &'a str,
+    pub extra: u64,
+    /// The template of inner maps.
+    pub inner: Option<&'a E::Map>,
+    /// Types, and the numbers of key and value in them.
+    pub types: Option<(&'a E::Types, u32, u32)>,
+}
+
+/// Elements in a batch.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Keys and values, one after the other.
+    pub elements: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where the next batch begins; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
+/// A program to load.
+#[allow(missing_docs, reason = "the names of the system call's own fields")]
+pub struct ProgramRequest<'a, E: Engine> {
+    pub program_type: u32,
+    pub expected_attach_type: u32,
+    /// Eight bytes each. Loads of map addresses name maps by their index in `maps` (`BPF_PSEUDO_MAP_IDX` and
+    /// `BPF_PSEUDO_MAP_IDX_VALUE`).
+    pub insns: &'a [u8],
+    pub maps: &'a [Arc<MapObject<E>>],
+    pub licence: &'a str,
+    pub name: &'a str,
+    pub flags: u32,
+    pub types: Option<&'a E::Types>,
+    pub functions: &'a [FunctionInfo],
+    pub lines: &'a [LineInfo],
+    /// The type of what it is attached to, and the program that this type belongs to.
+    pub attach_type_id: u32,
+    pub attach_program: Option<&'a E::Program>,
+    /// The level of the log.
+    pub log_level: u32,
+}
+
+/// `struct bpf_func_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionInfo {
+    /// The function's first instruction.
+    pub slot: u32,
+    /// Its type.
+    pub ty: u32,
+}
+
+/// `struct bpf_line_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineInfo {
+    /// The line's first instruction.
+    pub slot: u32,
+    /// Offsets of strings in the types: of the file, of the line's text.
+    pub file: u32,
+    /// The text.
+    pub text: u32,
+    /// Line in the upper 22 bits, column in the lower 10.
+    pub line_and_column: u32,
+}
+
+/// What is known about a loaded program.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramFacts {
+    /// The first eight bytes of the SHA-1 of its instructions.
+    pub tag: [u8; 8],
+    /// Its instructions as they run, without addresses.
+    pub translated: Vec<u8>,
+    /// Its machine code, one part for each function; may be empty.
+    pub compiled: Vec<Vec<u8>>,
+    /// Instructions that the verifier walked.
+    pub verified: u32,
+    /// Whether its licence is compatible with the GPL.
+    pub gpl_compatible: bool,
+    /// Nanoseconds that it ran while statistics were on, and how often.
+    pub run_time: u64,
+    /// How often it ran while statistics were on.
+    pub run_count: u64,
+}
+
+/// A test run.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the names of the system call's own fields")]
+pub struct RunRequest {
+    /// `None` without a buffer.
+    pub data: Option<Vec<u8>>,
+    pub context: Option<Vec<u8>>,
+    /// Whether the caller has room for the context afterwards.
+    pub context_out: bool,
+    pub repeat: u32,
+    pub flags: u32,
+    pub cpu: u32,
+    pub batch_size: u32,
+}
+
+/// What a test run left.
+#[derive(Clone, Debug, Default)]
+pub struct RunAnswer {
+    /// The program's result.
+    pub result: u32,
+    /// Nanoseconds of one run, on average.
+    pub duration: u32,
+    /// The packet.
+    pub data: Option<Vec<u8>>,
+    /// The context.
+    pub context: Option<Vec<u8>>,
+}
+
+/// A place to attach a program to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// A network device, by its index: `BPF_XDP`, `BPF_TCX_INGRESS` and others.
+    Device {
+        /// The device.
+        index: u32,
+        /// The type of attachment.
+        attach_type: u32,
+        /// Flags of the kind of place.
+        flags: u32,
+    },
+    /// A control group.
+    ControlGroup {
+        /// Its number.
+        id: u64,
+        /// The type of attachment.
+        attach_type: u32,
+    },
+    /// The network namespace.
+    Namespace {
+        /// The type of attachment.
+        attach_type: u32,
+    },
+    /// A tracepoint, by its name.
+    RawTracepoint(String),
+    /// A hook of the packet filter.
+    Netfilter {
+        /// The protocol's family.
+        family: u32,
+        /// The hook.
+        hook: u32,
+        /// The order.
+        priority: i32,
+    },
+}

@@ -1,0 +1,318 @@
+//! What is known about objects: `BPF_OBJ_GET_INFO_BY_FD`.
+
+use crate::attr::{Attr, InfoByFd, check_tail};
+use crate::btf::BtfObject;
+use crate::caller::Caller;
+use crate::engine::{Attachment, Engine};
+use crate::errno::Errno;
+use crate::links::LinkObject;
+use crate::maps::MapObject;
+use crate::name;
+use crate::object::Object;
+use crate::programs::ProgramObject;
+use crate::system::System;
+use alloc::vec::Vec;
+use core::mem::{offset_of, size_of};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The most bytes of information that a caller may ask for.
+const MOST: u32 = 4096;
+
+macro_rules! information {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            struct $name {
+                $($field: $type,)*
+            }
+        )*
+    };
+}
+
+information! {
+    /// `struct bpf_prog_info`.
+    ProgInfo {
+        kind: u32,
+        id: u32,
+        tag: [u8; 8],
+        jited_prog_len: u32,
+        xlated_prog_len: u32,
+        jited_prog_insns: u64,
+        xlated_prog_insns: u64,
+        load_time: u64,
+        created_by_uid: u32,
+        nr_map_ids: u32,
+        map_ids: u64,
+        name: [u8; 16],
+        ifindex: u32,
+        gpl_compatible: u32,
+        netns_dev: u64,
+        netns_ino: u64,
+        nr_jited_ksyms: u32,
+        nr_jited_func_lens: u32,
+        jited_ksyms: u64,
+        jited_func_lens: u64,
+        btf_id: u32,
+        func_info_rec_size: u32,
+        func_info: u64,
+        nr_func_info: u32,
+        nr_line_info: u32,
+        line_info: u64,
+        jited_line_info: u64,
+        nr_jited_line_info: u32,
+        line_info_rec_size: u32,
+        jited_line_info_rec_size: u32,
+        nr_prog_tags: u32,
+        prog_tags: u64,
+        run_time_ns: u64,
+        run_cnt: u64,
+        recursion_misses: u64,
+        verified_insns: u32,
+        attach_btf_obj_id: u32,
+        attach_btf_id: u32,
+        padding: u32,
+    }
+    /// `struct bpf_map_info`.
+    MapInfo {
+        kind: u32,
+        id: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+        name: [u8; 16],
+        ifindex: u32,
+        btf_vmlinux_value_type_id: u32,
+        netns_dev: u64,
+        netns_ino: u64,
+        btf_id: u32,
+        btf_key_type_id: u32,
+        btf_value_type_id: u32,
+        btf_vmlinux_id: u32,
+        map_extra: u64,
+    }
+    /// `struct bpf_btf_info`.
+    BtfInfo {
+        btf: u64,
+        btf_size: u32,
+        id: u32,
+        name: u64,
+        name_len: u32,
+        kernel_btf: u32,
+    }
+    /// `struct bpf_link_info`, with the union's bytes as numbers.
+    LinkInfo {
+        kind: u32,
+        id: u32,
+        prog_id: u32,
+        padding: u32,
+        union: [u32; 12],
+    }
+}
+
+/// A caller's structure: where it is, and how much of it there is.
+struct Room {
+    address: u64,
+    bytes: usize,
+}
+
+impl<E: Engine> System<E> {
+    pub(crate) fn info_by_fd(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
+        const LEN: usize = offset_of!(InfoByFd, info_len);
+        let request: InfoByFd = attr.get()?;
+        let handle = caller.handle(request.bpf_fd).map_err(|error| match error {
+            Errno::EBADF => Errno::EBADFD,
+            other => other,
+        })?;
+        let known = match handle.object() {
+            Object::Map(_) => size_of::<MapInfo>(),
+            Object::Program(_) => size_of::<ProgInfo>(),
+            Object::Btf(_) => size_of::<BtfInfo>(),
+            Object::Link(_) => size_of::<LinkInfo>(),
+        };
+        check_tail(caller, request.info, request.info_len, known as u32, MOST)?;
+        let room = Room { address: request.info, bytes: known.min(request.info_len as usize) };
+        let len = (room.bytes as u32).to_ne_bytes();
+        match handle.object() {
+            Object::Map(map) => put(caller, &room, &map_info(map))?,
+            Object::Program(program) => self.program_info(caller, &room, program)?,
+            Object::Btf(btf) => btf_info(caller, &room, btf)?,
+            Object::Link(link) => link_info(caller, &room, link)?,
+        }
+        attr.put(caller, LEN, &len)?;
+        Ok(0)
+    }
+
+    fn program_info(
+        &self,
+        caller: &mut impl Caller<E>,
+        room: &Room,
+        program: &ProgramObject<E>,
+    ) -> Result<(), Errno> {
+        let asked: ProgInfo = get(caller, room)?;
+        let facts = self.engine().facts(program.program());
+        let mut info = ProgInfo::new_zeroed();
+        let (attach_btf_obj_id, attach_btf_id) = program.attached_to();
+        info.kind = program.program_type();
+        info.id = program.id();
+        info.tag = facts.tag;
+        info.load_time = program.created();
+        info.name = name::field(program.name());
+        info.gpl_compatible = facts.gpl_compatible.into();
+        info.btf_id = program.btf().map_or(0, |btf| btf.id());
+        (info.run_time_ns, info.run_cnt) = (facts.run_time, facts.run_count);
+        info.verified_insns = facts.verified;
+        (info.attach_btf_obj_id, info.attach_btf_id) = (attach_btf_obj_id, attach_btf_id);
+
+        let compiled = facts.compiled.concat();
+        let lengths = facts.compiled.iter().map(|code| code.len() as u32);
+        let lengths: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
+        let maps: Vec<u8> = program.map_ids().into_iter().flat_map(u32::to_ne_bytes).collect();
+        let functions = program.functions().iter();
+        let functions: Vec<u8> =
+            functions.flat_map(|info| [info.slot, info.ty]).flat_map(u32::to_ne_bytes).collect();
+        let lines = program.lines().iter();
+        let lines: Vec<u8> = lines
+            .flat_map(|line| [line.slot, line.file, line.text, line.line_and_column])
+            .flat_map(u32::to_ne_bytes)
+            .collect();
+        let parts = facts.compiled.len().max(1);
+        let tags: Vec<u8> = (0..parts).flat_map(|_| facts.tag).collect();
+        // A list: how many records a caller has room for, where, how large each is, and the list.
+        let mut list = |count: u32, address: u64, record: usize, all: &[u8]| -> Result<u32, Errno> {
+            let records = all.len() / record;
+            let now = records.min(count as usize);
+            if now > 0 {
+                caller.write(address, &all[..now * record])?;
+            }
+            Ok(records as u32)
+        };
+        info.nr_map_ids = list(asked.nr_map_ids, asked.map_ids, 4, &maps)?;
+        info.jited_prog_len = list(asked.jited_prog_len, asked.jited_prog_insns, 1, &compiled)?;
+        info.xlated_prog_len = list(asked.xlated_prog_len, asked.xlated_prog_insns, 1, &facts.translated)?;
+        info.nr_jited_func_lens = list(asked.nr_jited_func_lens, asked.jited_func_lens, 4, &lengths)?;
+        info.nr_func_info = list(asked.nr_func_info, asked.func_info, 8, &functions)?;
+        info.nr_line_info = list(asked.nr_line_info, asked.line_info, 16, &lines)?;
+        info.nr_prog_tags = list(asked.nr_prog_tags, asked.prog_tags, 8, &tags)?;
+        (info.func_info_rec_size, info.line_info_rec_size) = (8, 16);
+        // The caller's addresses stay where they are.
+        (info.map_ids, info.jited_prog_insns) = (asked.map_ids, asked.jited_prog_insns);
+        (info.xlated_prog_insns, info.jited_ksyms) = (asked.xlated_prog_insns, asked.jited_ksyms);
+        (info.jited_func_lens, info.func_info) = (asked.jited_func_lens, asked.func_info);
+        (info.line_info, info.jited_line_info) = (asked.line_info, asked.jited_line_info);
+        info.prog_tags = asked.prog_tags;
+        put(caller, room, &info)
+    }
+}
+
+fn map_info<E: Engine>(map: &MapObject<E>) -> MapInfo {
+    let create = map.create();
+    MapInfo {
+        kind: create.map_type,
+        id: map.id(),
+        key_size: create.key_size,
+        value_size: create.value_size,
+        max_entries: create.max_entries,
+        map_flags: create.map_flags,
+        name: name::field(map.name()),
+        btf_id: map.btf().map_or(0, |btf| btf.id()),
+        btf_key_type_id: create.btf_key_type_id,
+        btf_value_type_id: create.btf_value_type_id,
+        map_extra: create.map_extra,
+        ..MapInfo::new_zeroed()
+    }
+}
+
+fn btf_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, btf: &BtfObject<E>) -> Result<(), Errno> {
+    let asked: BtfInfo = get(caller, room)?;
+    let bytes = btf.bytes();
+    let now = bytes.len().min(asked.btf_size as usize);
+    if now > 0 {
+        caller.write(asked.btf, &bytes[..now])?;
+    }
+    if (asked.name_len == 0) != (asked.name == 0) {
+        return Err(Errno::EINVAL);
+    }
+    if asked.name != 0 {
+        // Types of programs have no name.
+        caller.write(asked.name, &[0])?;
+    }
+    let info = BtfInfo { btf_size: bytes.len() as u32, id: btf.id(), name_len: 0, kernel_btf: 0, ..asked };
+    put(caller, room, &info)
+}
+
+fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObject<E>) -> Result<(), Errno> {
+    let asked: LinkInfo = get(caller, room)?;
+    let mut union = [0; 12];
+    let attached = |number: u32| if link.is_attached() { number } else { 0 };
+    match link.attachment() {
+        Attachment::Device { index, attach_type, .. } => {
+            union[0] = attached(*index);
+            if link.kind() != 6 {
+                union[1] = *attach_type;
+            }
+        }
+        Attachment::ControlGroup { id, attach_type } => {
+            let id = if link.is_attached() { *id } else { 0 };
+            (union[0], union[1], union[2]) = (id as u32, (id >> 32) as u32, *attach_type);
+        }
+        Attachment::Namespace { attach_type } => union[1] = *attach_type,
+        Attachment::Netfilter { family, hook, priority } => {
+            (union[0], union[1], union[2]) = (*family, *hook, *priority as u32);
+        }
+        Attachment::RawTracepoint(name) => {
+            // The caller's buffer gets the name, cut if need be, and its length.
+            let (address, size) =
+                (u64::from(asked.union[0]) | u64::from(asked.union[1]) << 32, asked.union[2] as usize);
+            if (address == 0) != (size == 0) {
+                return Err(Errno::EINVAL);
+            }
+            (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], name.len() as u32 + 1);
+            if address != 0 {
+                let now = name.len().min(size - 1);
+                caller.write(address, &[&name.as_bytes()[..now], &[0]].concat())?;
+                if now < name.len() {
+                    return Err(Errno::ENOSPC);
+                }
+            }
+        }
+    }
+    let info = LinkInfo { kind: link.kind(), id: link.id(), prog_id: link.program_id(), padding: 0, union };
+    put(caller, room, &info)
+}
+
+/// The caller's structure, with zeroes for what it does not know.
+fn get<E: Engine, T: FromZeros + FromBytes + IntoBytes>(
+    caller: &mut impl Caller<E>,
+    room: &Room,
+) -> Result<T, Errno> {
+    let mut info = T::new_zeroed();
+    caller.read(room.address, &mut info.as_mut_bytes()[..room.bytes])?;
+    Ok(info)
+}
+
+fn put<E: Engine, T: IntoBytes + Immutable>(
+    caller: &mut impl Caller<E>,
+    room: &Room,
+    info: &T,
+) -> Result<(), Errno> {
+    caller.write(room.address, &info.as_bytes()[..room.bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_sizes_of_the_header_of_linux() {
+        assert_eq!(size_of::<ProgInfo>(), 232);
+        assert_eq!(offset_of!(ProgInfo, name), 64);
+        assert_eq!(offset_of!(ProgInfo, btf_id), 128);
+        assert_eq!(offset_of!(ProgInfo, verified_insns), 216);
+        assert_eq!(size_of::<MapInfo>(), 88);
+        assert_eq!(size_of::<BtfInfo>(), 32);
+        assert_eq!(size_of::<LinkInfo>(), 64);
+    }
+}

@@ -1,0 +1,51 @@
+//! The semantics of Linux's system call bpf(2), without I/O.
+//!
+//! Clients such as libbpf, bpftool, aya and cilium/ebpf reach BPF through one system call. [`System::call`] answers it:
+//! the attributes come as bytes of a [`Caller`], and results go back the same way. What a map or a program *is*, an
+//! [`Engine`] says. This library has the rest: commands and their checks in Linux's order, errors, identifiers, names,
+//! descriptors' rights, the forms of information that clients ask for.
+//!
+//! ```text
+//!   a client --bpf(2)--> a front --System::call--> commands --Engine--> maps, verifier, programs
+//!                          ^                           |
+//!                          +---- Caller: its memory, descriptors, files
+//! ```
+//!
+//! It has no dependency on an operating system: a kernel, an emulator or a supervisor can use it. `skep exec` is one.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod attr;
+mod btf;
+mod caller;
+mod command;
+mod engine;
+mod errno;
+mod ids;
+mod info;
+mod links;
+mod log;
+mod maps;
+mod name;
+mod object;
+mod programs;
+mod run;
+mod system;
+
+pub use attr::ATTRIBUTE_SIZE;
+pub use btf::BtfObject;
+pub use caller::Caller;
+pub use command::Command;
+pub use engine::{
+    Attachment, Batch, Engine, FunctionInfo, LineInfo, MapRequest, ProgramFacts, ProgramRequest, RunAnswer,
+    RunRequest, Value,
+};
+pub use errno::Errno;
+pub use links::LinkObject;
+pub use maps::MapObject;
+pub use name::NAME_SIZE;
+pub use object::{Access, Handle, Object};
+pub use programs::ProgramObject;
+pub use system::System;

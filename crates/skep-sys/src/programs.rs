@@ -1,0 +1,372 @@
+//! Programs: `BPF_PROG_LOAD`, `BPF_PROG_BIND_MAP`.
+
+use crate::attr::{ATTRIBUTE_SIZE, Attr, BindMap, ProgLoad};
+use crate::btf::BtfObject;
+use crate::caller::Caller;
+use crate::engine::{Engine, FunctionInfo, LineInfo, ProgramRequest};
+use crate::errno::Errno;
+use crate::log::Log;
+use crate::maps::MapObject;
+use crate::name;
+use crate::object::{Handle, Object};
+use crate::system::System;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use lock_api::Mutex;
+
+/// The most instructions.
+const MOST_INSNS: u32 = 1_000_000;
+/// The most maps of a program.
+const MOST_MAPS: usize = 64;
+/// The most bytes of a licence, with its end.
+const LICENCE: usize = 128;
+/// Flags of a load that Linux 6.12 knows: bits 0 to 7, and the one of tokens.
+const FLAGS: u32 = 0xff | F_TOKEN_FD;
+const F_TOKEN_FD: u32 = 1 << 16;
+/// Kinds of programs that Linux 6.12 knows: below this.
+const TYPES_END: u32 = 33;
+/// Bytes of `struct bpf_func_info` and `struct bpf_line_info` that this library knows, and the most of a record.
+const FUNCTION_INFO: u32 = 8;
+const LINE_INFO: u32 = 16;
+const MOST_RECORD: u32 = 252;
+
+/// `BPF_LD | BPF_IMM | BPF_DW`.
+const LOAD_IMM64: u8 = 0x18;
+/// What such a load's source register says its number is.
+const MAP_FD: u8 = 1;
+const MAP_VALUE: u8 = 2;
+const MAP_IDX: u8 = 5;
+const MAP_IDX_VALUE: u8 = 6;
+
+/// A loaded program.
+pub struct ProgramObject<E: Engine> {
+    id: u32,
+    program: E::Program,
+    name: String,
+    program_type: u32,
+    expected_attach_type: u32,
+    created: u64,
+    maps: Mutex<E::Lock, Vec<Arc<MapObject<E>>>>,
+    btf: Option<Arc<BtfObject<E>>>,
+    functions: Vec<FunctionInfo>,
+    lines: Vec<LineInfo>,
+    attach_type_id: u32,
+    attach_program: Option<Arc<ProgramObject<E>>>,
+}
+
+#[allow(missing_docs, reason = "the names of the system call's own fields")]
+impl<E: Engine> ProgramObject<E> {
+    /// Its identifier.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The engine's program.
+    pub fn program(&self) -> &E::Program {
+        &self.program
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of its type.
+    pub fn program_type(&self) -> u32 {
+        self.program_type
+    }
+
+    /// How it expects to be attached.
+    pub fn expected_attach_type(&self) -> u32 {
+        self.expected_attach_type
+    }
+
+    pub(crate) fn created(&self) -> u64 {
+        self.created
+    }
+
+    pub(crate) fn map_ids(&self) -> Vec<u32> {
+        self.maps.lock().iter().map(|map| map.id()).collect()
+    }
+
+    pub(crate) fn btf(&self) -> Option<&Arc<BtfObject<E>>> {
+        self.btf.as_ref()
+    }
+
+    pub(crate) fn functions(&self) -> &[FunctionInfo] {
+        &self.functions
+    }
+
+    pub(crate) fn lines(&self) -> &[LineInfo] {
+        &self.lines
+    }
+
+    pub(crate) fn attached_to(&self) -> (u32, u32) {
+        let btf = self.attach_program.as_ref().and_then(|program| program.btf().map(|btf| btf.id()));
+        (btf.unwrap_or(0), self.attach_type_id)
+    }
+}
+
+impl<E: Engine> System<E> {
+    pub(crate) fn prog_load(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
+        const LAST: usize = core::mem::offset_of!(ProgLoad, unused);
+        const { assert!(LAST + 4 == ATTRIBUTE_SIZE) };
+        const TRUE_SIZE: usize = core::mem::offset_of!(ProgLoad, log_true_size);
+        let load: ProgLoad = attr.get_padded(LAST)?;
+        if load.prog_flags & !FLAGS != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if load.prog_flags & F_TOKEN_FD != 0 {
+            return Err(Errno::EBADF);
+        }
+        if load.insn_cnt == 0 || load.insn_cnt > MOST_INSNS {
+            return Err(Errno::E2BIG);
+        }
+        let attach_program = match (load.attach_prog_fd, load.attach_btf_id) {
+            (0, _) => None,
+            (descriptor, _) => match caller.handle(descriptor) {
+                Ok(handle) => Some(handle.program()?),
+                Err(_) => return Err(Errno::EBADF),
+            },
+        };
+        if load.prog_type == 0 || load.prog_type >= TYPES_END {
+            return Err(Errno::EINVAL);
+        }
+        let mut insns = vec![0; load.insn_cnt as usize * 8];
+        caller.read(load.insns, &mut insns)?;
+        let licence = self.licence(caller, load.license)?;
+        if load.prog_ifindex != 0 {
+            // No device runs programs.
+            return Err(Errno::EINVAL);
+        }
+        let name = name::parse(&load.prog_name)?;
+        let mut log = Log::new(load.log_level, load.log_buf, load.log_size)?;
+        let resolved = self.resolve(caller, &load, &mut insns, &mut log);
+        let loaded = resolved.and_then(|parts| {
+            let request = ProgramRequest {
+                program_type: load.prog_type,
+                expected_attach_type: load.expected_attach_type,
+                insns: &insns,
+                maps: &parts.maps,
+                licence: &licence,
+                name: &name,
+                flags: load.prog_flags,
+                types: parts.btf.as_ref().map(|btf| btf.types()),
+                functions: &parts.functions,
+                lines: &parts.lines,
+                attach_type_id: load.attach_btf_id,
+                attach_program: attach_program.as_ref().map(|program| program.program()),
+                log_level: load.log_level,
+            };
+            let mut line = |text: &str| log.line(text);
+            let wanted = load.log_level != 0;
+            let program = self.engine().load(&request, wanted.then_some(&mut line as _))?;
+            Ok((program, parts))
+        });
+        let written = log.finish(caller);
+        if attr.has(TRUE_SIZE, 4) {
+            attr.put(caller, TRUE_SIZE, &log.true_size().to_ne_bytes())?;
+        }
+        // Linux says first that the log did not fit.
+        written?;
+        let (program, parts) = loaded?;
+        let id = self.with(|registry| registry.programs.reserve());
+        let object = Arc::new(ProgramObject {
+            id,
+            program,
+            name,
+            program_type: load.prog_type,
+            expected_attach_type: load.expected_attach_type,
+            created: self.engine().now(),
+            maps: Mutex::new(parts.maps),
+            btf: parts.btf,
+            functions: parts.functions,
+            lines: parts.lines,
+            attach_type_id: load.attach_btf_id,
+            attach_program,
+        });
+        self.with(|registry| registry.programs.insert(id, &object));
+        let handle = Handle::new(self.shared(), Object::Program(object));
+        caller.install(handle).map(i64::from)
+    }
+
+    fn licence(&self, caller: &mut impl Caller<E>, address: u64) -> Result<String, Errno> {
+        let text = read_text(caller, address, LICENCE - 1)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Types, functions, lines and maps of a load. Loads of map addresses then name maps by their indices.
+    fn resolve(
+        &self,
+        caller: &mut impl Caller<E>,
+        load: &ProgLoad,
+        insns: &mut [u8],
+        log: &mut Log,
+    ) -> Result<Parts<E>, Errno> {
+        let counts = load.func_info_cnt != 0 || load.line_info_cnt != 0;
+        let btf = match (load.prog_btf_fd, counts) {
+            (0, false) => None,
+            (descriptor, _) => Some(caller.handle(descriptor)?.btf()?),
+        };
+        if load.core_relo_cnt != 0 {
+            log.line("CO-RE relocations are applied by loaders here: this runtime takes no core_relos");
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let functions =
+            self.records(caller, load.func_info, load.func_info_cnt, load.func_info_rec_size, FUNCTION_INFO)?;
+        let functions = functions
+            .chunks_exact(8)
+            .map(|record| FunctionInfo { slot: word(record, 0), ty: word(record, 1) });
+        let functions: Vec<_> = functions.collect();
+        let lines =
+            self.records(caller, load.line_info, load.line_info_cnt, load.line_info_rec_size, LINE_INFO)?;
+        let lines = lines.chunks_exact(16).map(|record| LineInfo {
+            slot: word(record, 0),
+            file: word(record, 1),
+            text: word(record, 2),
+            line_and_column: word(record, 3),
+        });
+        let lines = lines.collect();
+        let maps = self.maps_of(caller, load.fd_array, insns, log)?;
+        Ok(Parts { btf, functions, lines, maps })
+    }
+
+    /// Records of a caller, each cut or padded to `known` bytes.
+    fn records(
+        &self,
+        caller: &mut impl Caller<E>,
+        address: u64,
+        count: u32,
+        size: u32,
+        known: u32,
+    ) -> Result<Vec<u8>, Errno> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if size < known || size > MOST_RECORD || !size.is_multiple_of(4) || count > MOST_INSNS {
+            return Err(Errno::EINVAL);
+        }
+        let mut records = Vec::new();
+        let mut record = vec![0; size as usize];
+        for at in 0..count {
+            caller.read(address.wrapping_add(u64::from(at) * u64::from(size)), &mut record)?;
+            let (mine, rest) = record.split_at(known as usize);
+            if rest.iter().any(|byte| *byte != 0) {
+                return Err(Errno::E2BIG);
+            }
+            records.extend_from_slice(mine);
+        }
+        Ok(records)
+    }
+
+    fn maps_of(
+        &self,
+        caller: &mut impl Caller<E>,
+        fd_array: u64,
+        insns: &mut [u8],
+        log: &mut Log,
+    ) -> Result<Vec<Arc<MapObject<E>>>, Errno> {
+        let mut maps: Vec<Arc<MapObject<E>>> = Vec::new();
+        let mut slot = 0;
+        while let Some(insn) = insns.get_mut(slot * 8..slot * 8 + 8) {
+            if insn[0] != LOAD_IMM64 {
+                slot += 1;
+                continue;
+            }
+            let source = insn[1] >> 4;
+            let number = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+            let descriptor = match source {
+                MAP_FD | MAP_VALUE => number,
+                MAP_IDX | MAP_IDX_VALUE => {
+                    if fd_array == 0 {
+                        log.line("fd_idx without fd_array is invalid");
+                        return Err(Errno::EPROTO);
+                    }
+                    let mut bytes = [0; 4];
+                    let offset = i64::from(number).wrapping_mul(4) as u64;
+                    caller.read(fd_array.wrapping_add(offset), &mut bytes)?;
+                    i32::from_ne_bytes(bytes)
+                }
+                _ => {
+                    slot += 2;
+                    continue;
+                }
+            };
+            let found = caller.handle(descriptor).and_then(Handle::map);
+            let map = match found {
+                Ok((map, _)) => map,
+                Err(error) => {
+                    log.line(&format!("fd {descriptor} is not pointing to valid bpf_map"));
+                    return Err(error);
+                }
+            };
+            let known = maps.iter().position(|other| Arc::ptr_eq(other, &map));
+            let index = known.unwrap_or_else(|| {
+                maps.push(map);
+                maps.len() - 1
+            });
+            if maps.len() > MOST_MAPS {
+                log.line("The total number of maps per program has reached the limit of 64");
+                return Err(Errno::E2BIG);
+            }
+            let by_index = if matches!(source, MAP_FD | MAP_IDX) { MAP_IDX } else { MAP_IDX_VALUE };
+            insn[1] = insn[1] & 0xf | by_index << 4;
+            insn[4..8].copy_from_slice(&(index as u32).to_le_bytes());
+            slot += 2;
+        }
+        Ok(maps)
+    }
+
+    pub(crate) fn prog_bind_map(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
+        let bind: BindMap = attr.get()?;
+        if bind.flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let program = caller.handle(bind.prog_fd)?.program()?;
+        let map = caller.handle(bind.map_fd)?.map()?.0;
+        let mut maps = program.maps.lock();
+        if !maps.iter().any(|known| Arc::ptr_eq(known, &map)) {
+            maps.push(map);
+        }
+        Ok(0)
+    }
+}
+
+/// What a load names.
+struct Parts<E: Engine> {
+    btf: Option<Arc<BtfObject<E>>>,
+    functions: Vec<FunctionInfo>,
+    lines: Vec<LineInfo>,
+    maps: Vec<Arc<MapObject<E>>>,
+}
+
+fn word(record: &[u8], at: usize) -> u32 {
+    record[at * 4..at * 4 + 4].try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// A text with a zero at its end, cut after `most` bytes.
+pub(crate) fn read_text<E: Engine>(
+    caller: &mut impl Caller<E>,
+    address: u64,
+    most: usize,
+) -> Result<Vec<u8>, Errno> {
+    const PAGE: u64 = 4096;
+    let mut text = Vec::new();
+    let mut at = address;
+    while text.len() < most {
+        // Memory may end at any page.
+        let now = ((PAGE - at % PAGE) as usize).min(64).min(most - text.len());
+        let mut chunk = [0; 64];
+        caller.read(at, &mut chunk[..now])?;
+        if let Some(end) = chunk[..now].iter().position(|byte| *byte == 0) {
+            text.extend_from_slice(&chunk[..end]);
+            return Ok(text);
+        }
+        text.extend_from_slice(&chunk[..now]);
+        at = at.wrapping_add(now as u64);
+    }
+    Ok(text)
+}

@@ -1,6 +1,6 @@
 //! Map kinds and definitions, with the numbers that Linux's `enum bpf_map_type` gives them.
 
-use skep_btf::{SpecialField, SpecialKind};
+use skep_btf::{Btf, SpecialField, SpecialKind};
 use std::fmt;
 use std::sync::Arc;
 
@@ -257,6 +257,29 @@ impl MapDef {
     /// The first of its special fields that a map of its kind may not hold ([`holders`](crate::holders)).
     pub fn misplaced(&self) -> Option<&SpecialField> {
         self.fields.iter().find(|field| !crate::holders(field.kind).contains(&self.kind))
+    }
+
+    /// Finds locks, timers and the like in the type of its values, and the names of the types that they lead to.
+    ///
+    /// # Errors
+    ///
+    /// [`skep_btf::Error::Special`] if a value may not have such fields; others if the types are damaged. Then nothing
+    /// has changed.
+    pub fn set_fields(&mut self, btf: &Btf, value: u32) -> Result<(), skep_btf::Error> {
+        let fields = btf.special_fields(value)?;
+        let leads_to = |field: &SpecialField| match field.kind {
+            SpecialKind::ListHead { holds: to, .. }
+            | SpecialKind::RbRoot { holds: to, .. }
+            | SpecialKind::KptrUntrusted { to }
+            | SpecialKind::Kptr { to }
+            | SpecialKind::KptrPercpu { to }
+            | SpecialKind::Uptr { to } => Some(to),
+            _ => None,
+        };
+        let name = |field| leads_to(field).map(|to| Ok(btf.type_name(to)?.into())).transpose();
+        self.field_types = fields.iter().map(name).collect::<Result<_, skep_btf::Error>>()?;
+        self.fields = fields;
+        Ok(())
     }
 
     /// A map without flags and without BTF types.

@@ -1,7 +1,7 @@
 //! A program between the object file and the verifier.
 
 use crate::ProgramType;
-use skep_btf::Btf;
+use skep_btf::{Btf, Kind};
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -109,6 +109,36 @@ pub struct Prototype {
     pub result: u32,
     /// Its parameters, at most five.
     pub params: Vec<Param>,
+}
+
+impl Prototype {
+    /// The most parameters of a function, whose arguments are passed in registers.
+    const MAX_PARAMS: usize = 5;
+
+    /// The prototype of the function of that type; `None` if it has more parameters than registers can pass.
+    ///
+    /// # Errors
+    ///
+    /// [`skep_btf::Error`] if the type is no function, or damaged.
+    pub fn of(btf: &Btf, function: u32) -> Result<Option<Self>, skep_btf::Error> {
+        if btf.ty(function)?.kind != Kind::Func {
+            return Err(skep_btf::Error::WrongKind { id: function, expected: "function" });
+        }
+        let ty = btf.prototype(function)?;
+        if ty.params().len() > Self::MAX_PARAMS {
+            return Ok(None);
+        }
+        let mut params: Vec<Param> =
+            ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
+        for tag in btf.decl_tags(function) {
+            let param = tag.component.and_then(|index| params.get_mut(index as usize));
+            let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
+            if let (Some(param), Some((_, known))) = (param, known) {
+                param.tags = param.tags.union(*known);
+            }
+        }
+        Ok(Some(Self { function, result: ty.target(), params }))
+    }
 }
 
 /// A parameter of a function.

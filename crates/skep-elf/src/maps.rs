@@ -21,7 +21,7 @@ pub(crate) use legacy::{is_legacy, legacy};
 use std::ops::Range;
 use std::sync::Arc;
 
-use skep_abi::{MapDef, SpecialField, SpecialKind};
+use skep_abi::MapDef;
 use skep_btf::Btf;
 
 use crate::error::Error;
@@ -118,20 +118,8 @@ impl Variable {
 
 /// Finds locks, timers and the like in a map's value, and the names of the types that they lead to.
 fn set_fields(def: &mut MapDef, btf: &Btf, value: u32) -> Result<(), Error> {
-    def.fields = btf.special_fields(value).map_err(|error| match error {
+    def.set_fields(btf, value).map_err(|error| match error {
         skep_btf::Error::Special { ty, reason } => Error::MapFields { map: def.name.clone(), ty, reason },
         other => other.into(),
-    })?;
-    let leads_to = |field: &SpecialField| match field.kind {
-        SpecialKind::ListHead { holds: to, .. }
-        | SpecialKind::RbRoot { holds: to, .. }
-        | SpecialKind::KptrUntrusted { to }
-        | SpecialKind::Kptr { to }
-        | SpecialKind::KptrPercpu { to }
-        | SpecialKind::Uptr { to } => Some(to),
-        _ => None,
-    };
-    let name = |field| leads_to(field).map(|to| Ok(btf.type_name(to)?.into())).transpose();
-    def.field_types = def.fields.iter().map(name).collect::<Result<_, Error>>()?;
-    Ok(())
+    })
 }

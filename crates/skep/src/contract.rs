@@ -62,7 +62,7 @@ pub(crate) fn check(program: &Verified, maps: &[Option<Arc<Map>>]) -> Result<(),
             Assumed::AtLeast(least) => (!assumption.inner && real.max_entries >= least, "max_entries"),
             Assumed::Contents(bytes) => {
                 let same = |held: &Arc<[u8]>| Arc::ptr_eq(held, bytes) || held == bytes;
-                (map.is_frozen() && real.frozen.as_ref().is_some_and(same), "frozen contents")
+                (constants(map).as_ref().is_some_and(same), "frozen contents")
             }
             Assumed::HoldsMaps => (real.inner.is_some(), "inner map"),
             // Checked when the program is connected: `dispatch` compares it with all others of the array.
@@ -77,6 +77,20 @@ pub(crate) fn check(program: &Verified, maps: &[Option<Arc<Map>>]) -> Result<(),
         return Err(mismatch(told, difference, (0, map.def(), 0)));
     }
     Ok(())
+}
+
+/// The contents of a map that nobody can change any more: its only element.
+fn constants(map: &Map) -> Option<Arc<[u8]>> {
+    let def = map.def();
+    // Frozen, the host writes nothing; with the flag, programs do not either.
+    let constant = map.is_frozen()
+        && def.flags.contains(MapFlags::RDONLY_PROG)
+        && def.kind == MapKind::Array
+        && def.max_entries == 1;
+    if def.frozen.is_some() || !constant {
+        return def.frozen.clone().filter(|_| map.is_frozen());
+    }
+    map.lookup(&0u32.to_ne_bytes()).ok().flatten().map(Into::into)
 }
 
 /// Checks that a map can be put into a map of maps whose template is `wanted`.
@@ -94,7 +108,7 @@ pub(crate) fn stands_for(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Res
     })?;
     let real = given.def();
     // Types of fields keep the object's numbers: their names are the same.
-    Ok(MapDef { max_entries: real.max_entries, frozen: real.frozen.clone(), ..wanted.clone() })
+    Ok(MapDef { max_entries: real.max_entries, frozen: constants(given), ..wanted.clone() })
 }
 
 /// Keeps the objects that programs of a load put into a map. `layouts` are those of its types.

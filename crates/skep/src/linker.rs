@@ -22,11 +22,11 @@ use skep_maps::objects::Shape;
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// A load in preparation.
-#[derive(Debug)]
 pub struct Linker<'a> {
     runtime: Runtime,
     object: &'a Object,
@@ -36,6 +36,16 @@ pub struct Linker<'a> {
     given: BTreeMap<String, Arc<Map>>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
+    log: Option<Box<dyn FnMut(&str) + 'a>>,
+}
+
+impl fmt::Debug for Linker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linker")
+            .field("object", &self.object)
+            .field("only", &self.only)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The maps of a load.
@@ -72,6 +82,7 @@ impl<'a> Linker<'a> {
             given: BTreeMap::new(),
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
+            log: None,
         }
     }
 
@@ -137,6 +148,14 @@ impl<'a> Linker<'a> {
         self
     }
 
+    /// Receives the lines of the verifier's log, in the syntax of Linux's verifier, without line ends: one and more
+    /// for each instruction on each path.
+    #[must_use]
+    pub fn log(mut self, line: impl FnMut(&str) + 'a) -> Self {
+        self.log = Some(Box::new(line));
+        self
+    }
+
     /// Verifies, creates, compiles and installs.
     ///
     /// A map is created if a loaded program reaches it, if it is put into a created map, or if this load gives a
@@ -152,7 +171,7 @@ impl<'a> Linker<'a> {
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`],
     /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
     /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
-    pub fn load(self) -> Result<Module, Error> {
+    pub fn load(mut self) -> Result<Module, Error> {
         let shared = self.runtime.shared();
         let helpers = |id| shared.proto(id);
         let variables = self.object.variables();
@@ -168,6 +187,7 @@ impl<'a> Linker<'a> {
         // Programs first: a refused program should not cost the creation of large maps.
         let definitions = self.definitions(&variables)?;
         let mut verified = Vec::with_capacity(wanted.len());
+        let mut log = self.log.take();
         let mut next = 0;
         while let Some(&name) = wanted.get(next) {
             next += 1;
@@ -181,7 +201,8 @@ impl<'a> Linker<'a> {
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()
             };
-            let program = self.object.verify_for(config, name, self.options, &definitions)?;
+            let log = log.as_mut().map(|log| &mut **log as _);
+            let program = self.object.verify_for(config, name, self.options, &definitions, log)?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));

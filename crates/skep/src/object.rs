@@ -24,7 +24,7 @@ pub struct Object {
 #[derive(Clone, Debug)]
 enum Content {
     Elf(Box<skep_elf::Object>),
-    Bytecode(Box<ProgramSource>),
+    Sources(Vec<ProgramSource>, Option<Arc<skep_btf::Btf>>),
 }
 
 /// Choices about a program before it is verified.
@@ -146,11 +146,26 @@ impl Object {
         let functions = functions(name, &insns);
         let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
         Self {
-            content: Content::Bytecode(Box::new(source)),
+            content: Content::Sources(vec![source], None),
             maps: Maps::new(maps),
             host_types: None,
             parse: started.elapsed(),
         }
+    }
+
+    /// Takes programs as another loader has linked them, with the maps that they name by index; neither is trusted.
+    /// `types`: those that programs and maps refer to by number.
+    pub fn from_sources(
+        programs: Vec<ProgramSource>,
+        maps: impl Into<Arc<[MapDef]>>,
+        types: Option<Arc<skep_btf::Btf>>,
+    ) -> Self {
+        let maps = maps.into();
+        let maps = match &types {
+            Some(types) => Maps::for_host(maps, types, None),
+            None => Maps::new(maps),
+        };
+        Self { content: Content::Sources(programs, types), maps, host_types: None, parse: Duration::ZERO }
     }
 
     /// Sets the host's types, for example those of `/sys/kernel/btf/vmlinux`. Programs are linked against them, and the
@@ -173,7 +188,9 @@ impl Object {
     pub fn refers_to_host(&self) -> bool {
         match &self.content {
             Content::Elf(elf) => elf.refers_to_host(),
-            Content::Bytecode(source) => source.program_type.meets_host_types(),
+            Content::Sources(sources, _) => {
+                sources.iter().any(|source| source.program_type.meets_host_types())
+            }
         }
     }
 
@@ -198,7 +215,7 @@ impl Object {
     }
 
     fn set_maps(&mut self, own: Arc<[MapDef]>) {
-        self.maps = match self.elf().and_then(|elf| elf.btf()) {
+        self.maps = match self.types() {
             Some(types) => Maps::for_host(own, types, self.host_types.as_deref()),
             None => Maps::new(own),
         };
@@ -208,7 +225,7 @@ impl Object {
     pub fn programs(&self) -> Vec<&str> {
         match &self.content {
             Content::Elf(elf) => elf.programs().iter().map(|program| program.name()).collect(),
-            Content::Bytecode(source) => vec![&source.name],
+            Content::Sources(sources, _) => sources.iter().map(|source| &*source.name).collect(),
         }
     }
 
@@ -216,7 +233,7 @@ impl Object {
     pub fn types(&self) -> Option<&Arc<skep_btf::Btf>> {
         match &self.content {
             Content::Elf(elf) => elf.btf(),
-            Content::Bytecode(source) => source.btf.as_ref(),
+            Content::Sources(_, types) => types.as_ref(),
         }
     }
 
@@ -294,6 +311,7 @@ impl Object {
         program: &str,
         options: ProgramOptions,
         maps: &Arc<[MapDef]>,
+        log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<Verified, Error> {
         let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
         let own = crate::netfilter::types(unverified.source.program_type);
@@ -302,13 +320,16 @@ impl Object {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
             return Err(Error::KernelSymbol { program, symbol });
         }
-        Ok(skep_verifier::verify(unverified, &config)?)
+        Ok(match log {
+            Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
+            None => skep_verifier::verify(unverified, &config)?,
+        })
     }
 
     pub(crate) fn elf(&self) -> Option<&skep_elf::Object> {
         match &self.content {
             Content::Elf(elf) => Some(elf),
-            Content::Bytecode(_) => None,
+            Content::Sources(..) => None,
         }
     }
 
@@ -338,11 +359,12 @@ impl Object {
                 let link = skep_elf::LinkOptions { target, partial, functions, ..Default::default() };
                 found.link(options.program_type, &link)?
             }
-            Content::Bytecode(source) if source.name == program => {
+            Content::Sources(sources, _) => {
+                let found = sources.iter().find(|source| source.name == program);
+                let source = found.ok_or_else(|| self.no_program(program))?;
                 let program_type = options.program_type.unwrap_or(source.program_type);
-                ProgramSource { program_type, ..(**source).clone() }
+                ProgramSource { program_type, ..source.clone() }
             }
-            Content::Bytecode(_) => return Err(self.no_program(program)),
         };
         let kind = source.program_type;
         source.sleepable |= kind.always_sleeps || options.sleepable && kind.may_sleep;

@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use skep_abi::{Function, LineInfo, Param, ParamTags, Prototype};
-use skep_btf::{Btf, Kind, essential_name};
+use skep_abi::{Function, LineInfo, Prototype};
+use skep_btf::{Btf, essential_name};
 use skep_isa::{Insn, Slot};
 
 use crate::co_re::{self, CoRe, Record};
@@ -48,34 +48,10 @@ pub(crate) fn prototypes(
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
     for_each(&ext.functions, origins, |index, offset, [ty, ..]| {
         if u64::from(offset) == origins[index].start {
-            functions[index].prototype = prototype(btf, ty)?;
+            functions[index].prototype = Prototype::of(btf, ty)?;
         }
         Ok(())
     })
-}
-
-/// The most parameters of a function, whose arguments are passed in registers.
-const MAX_PARAMS: usize = 5;
-
-/// The prototype of a function; `None` if its type has more parameters than registers can pass.
-fn prototype(btf: &Btf, function: u32) -> Result<Option<Prototype>, Error> {
-    if btf.ty(function)?.kind != Kind::Func {
-        return Err(skep_btf::Error::WrongKind { id: function, expected: "function" }.into());
-    }
-    let ty = btf.prototype(function)?;
-    if ty.params().len() > MAX_PARAMS {
-        return Ok(None);
-    }
-    let mut params: Vec<Param> =
-        ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
-    for tag in btf.decl_tags(function) {
-        let param = tag.component.and_then(|index| params.get_mut(index as usize));
-        let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
-        if let (Some(param), Some((_, known))) = (param, known) {
-            param.tags = param.tags.union(*known);
-        }
-    }
-    Ok(Some(Prototype { function, result: ty.target(), params }))
 }
 
 /// Applies the CO-RE relocations, so that instructions fit the target's structures.

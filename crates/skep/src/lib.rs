@@ -106,6 +106,8 @@ mod socket_map_tests;
 mod socket_tests;
 mod steps;
 mod surroundings;
+#[cfg(feature = "sys")]
+pub mod sys;
 mod targets;
 mod timers;
 pub mod world;

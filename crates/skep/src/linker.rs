@@ -36,7 +36,7 @@ pub struct Linker<'a> {
     given: BTreeMap<String, Arc<Map>>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
-    log: Option<Box<dyn FnMut(&str) + 'a>>,
+    log: Option<Box<Lines<'a>>>,
 }
 
 impl fmt::Debug for Linker<'_> {
@@ -47,6 +47,9 @@ impl fmt::Debug for Linker<'_> {
             .finish_non_exhaustive()
     }
 }
+
+/// What receives the lines of a log.
+type Lines<'a> = dyn FnMut(&str) + 'a;
 
 /// The maps of a load.
 struct MapsOfLoad {

@@ -111,6 +111,35 @@ impl Map {
         Ok(out.into())
     }
 
+    /// Bytes of a position in this map: see [`Map::position_of`].
+    pub fn batch_position_size(&self) -> usize {
+        match &self.table {
+            Table::Trie(_) => self.def.key_size as usize,
+            _ => size_of::<u32>(),
+        }
+    }
+
+    /// The position of a walk that has not reached the end, as bytes that a client keeps: an index, the number of a
+    /// bucket, or the last key of a trie.
+    pub fn position_of(&self, cursor: &BatchCursor) -> Vec<u8> {
+        match &cursor.cursor.after {
+            Some(key) => key.clone(),
+            None => (cursor.cursor.position as u32).to_ne_bytes().to_vec(),
+        }
+    }
+
+    /// The walk at a position. Positions that this map never gave are arbitrary ones, and harmless.
+    pub fn cursor_at(&self, position: &[u8]) -> BatchCursor {
+        let cursor = match &self.table {
+            Table::Trie(_) => Cursor { after: Some(position.to_vec()), ..Cursor::default() },
+            _ => {
+                let number = position.try_into().map_or(u32::MAX, u32::from_ne_bytes);
+                Cursor { position: number.into(), after: None }
+            }
+        };
+        BatchCursor { cursor, at_end: false }
+    }
+
     /// As [`lookup_batch`](Self::lookup_batch) for hash tables, and removes the elements that it returns. No other
     /// caller gets the same elements.
     ///

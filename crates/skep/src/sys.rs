@@ -1,0 +1,164 @@
+//! The engine behind bpf(2): this runtime's maps, verifier and programs for [`skep_sys::System`].
+//!
+//! ```text
+//!   a client's bpf(2) --> skep_sys::System --> SysEngine --> Runtime: Linker, Map, Program, World
+//! ```
+//!
+//! Needs the feature `sys`. `skep exec` serves whole applications with it; an emulator can do the same.
+
+mod links;
+mod maps;
+mod programs;
+mod run;
+
+use crate::error::Error;
+use crate::runtime::Runtime;
+use crate::world::World;
+use skep_btf::Btf;
+use skep_sys::{
+    Attachment, Batch, Engine, Errno, MapRequest, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, Value,
+};
+use std::sync::Arc;
+
+pub use links::SysLink;
+pub use maps::SysMap;
+pub use programs::SysProgram;
+
+/// A runtime as the engine of a [`skep_sys::System`].
+///
+/// Clients learn the number of CPUs from files of the system, and pass buffers of that size: a runtime that serves them
+/// must have as many virtual CPUs ([`RuntimeBuilder::cpus`](crate::RuntimeBuilder::cpus)) as
+/// `/sys/devices/system/cpu/possible` says.
+#[derive(Debug)]
+pub struct SysEngine {
+    runtime: Runtime,
+    world: Option<World>,
+    host_types: Option<Arc<Btf>>,
+}
+
+impl SysEngine {
+    /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
+    pub fn new(runtime: Runtime, world: Option<World>) -> Self {
+        Self { runtime, world, host_types: None }
+    }
+
+    /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
+    /// numbers in it.
+    #[must_use]
+    pub fn host_types(mut self, types: Arc<Btf>) -> Self {
+        self.host_types = Some(types);
+        self
+    }
+
+    /// The runtime.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+impl Engine for SysEngine {
+    type Lock = parking_lot::RawMutex;
+    type Types = Arc<Btf>;
+    type Map = SysMap;
+    type Program = SysProgram;
+    type Link = SysLink;
+
+    fn cpus(&self) -> u32 {
+        self.runtime.cpus()
+    }
+
+    fn now(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Arc<Btf>, Errno> {
+        match Btf::parse(bytes) {
+            Ok(types) => Ok(Arc::new(types)),
+            Err(error) => {
+                log(&error.to_string());
+                Err(Errno::EINVAL)
+            }
+        }
+    }
+
+    fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
+        SysMap::create(&self.runtime, request)
+    }
+
+    fn map_memory(&self, map: &SysMap) -> u64 {
+        map.map().memory()
+    }
+
+    fn lookup(&self, map: &SysMap, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
+        map.lookup(key, value, flags)
+    }
+
+    fn update(&self, map: &SysMap, key: &[u8], value: Value<'_, Self>, flags: u64) -> Result<(), Errno> {
+        map.update(key, value, flags)
+    }
+
+    fn delete(&self, map: &SysMap, key: &[u8]) -> Result<(), Errno> {
+        map.delete(key)
+    }
+
+    fn take(&self, map: &SysMap, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
+        map.take(key, value, flags)
+    }
+
+    fn next_key(&self, map: &SysMap, after: Option<&[u8]>, next: &mut [u8]) -> Result<(), Errno> {
+        map.next_key(after, next)
+    }
+
+    fn batch(&self, map: &SysMap, from: Option<&[u8]>, count: usize, take: bool) -> Result<Batch, Errno> {
+        map.batch(from, count, take)
+    }
+
+    fn batch_position_size(&self, map: &SysMap) -> usize {
+        map.map().batch_position_size()
+    }
+
+    fn freeze(&self, map: &SysMap) -> Result<(), Errno> {
+        map.map().freeze();
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        request: &ProgramRequest<'_, Self>,
+        log: Option<&mut dyn FnMut(&str)>,
+    ) -> Result<SysProgram, Errno> {
+        SysProgram::load(&self.runtime, self.host_types.as_ref(), request, log)
+    }
+
+    fn facts(&self, program: &SysProgram) -> ProgramFacts {
+        program.facts()
+    }
+
+    fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {
+        let answer = run::run(program.program(), request);
+        // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
+        self.runtime.release_cpu();
+        answer
+    }
+
+    fn attach(&self, program: &SysProgram, to: &Attachment) -> Result<SysLink, Errno> {
+        SysLink::attach(self.world.as_ref(), program.program(), to)
+    }
+
+    fn replace(&self, link: &SysLink, program: &SysProgram) -> Result<(), Errno> {
+        link.replace(program.program())
+    }
+}
+
+/// Linux's number for an error.
+fn errno(error: &Error) -> Errno {
+    match error {
+        Error::Map(error) => Errno(error.errno()),
+        Error::NoSuchEntry { .. } => Errno::E2BIG,
+        Error::World(_) => Errno::ENODEV,
+        Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
+        Error::Slots(_) => Errno::EAGAIN,
+        _ => Errno::EINVAL,
+    }
+}

@@ -1,0 +1,216 @@
+//! Maps that clients create.
+
+use super::{SysEngine, errno};
+use crate::arrays::{MapArray, MapHash, ProgramArray};
+use crate::object::Object;
+use crate::runtime::Runtime;
+use crate::targets::TargetMap;
+use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_btf::Btf;
+use skep_maps::{Map, MapError, UpdateFlags};
+use skep_sys::{Batch, Errno, MapRequest, Value};
+use std::sync::Arc;
+
+/// A map that a client created.
+#[derive(Debug)]
+pub struct SysMap {
+    map: Arc<Map>,
+    holds: Holds,
+    types: Option<Arc<Btf>>,
+}
+
+/// What its elements lead to.
+#[derive(Debug)]
+enum Holds {
+    Bytes,
+    Programs(ProgramArray),
+    Maps(MapArray),
+    MapsByKey(MapHash),
+    Targets(TargetMap),
+}
+
+/// `BPF_F_LOCK`.
+const LOCK: u64 = 4;
+
+impl SysMap {
+    pub(super) fn create(runtime: &Runtime, request: &MapRequest<'_, SysEngine>) -> Result<Self, Errno> {
+        let kind = MapKind::from_number(request.kind).ok_or(Errno::EINVAL)?;
+        // Loaders set the number of CPUs; the call takes what it is given.
+        if request.max_entries == 0 && kind.counts_cpus() {
+            return Err(Errno::EINVAL);
+        }
+        let MapRequest { key_size, value_size, max_entries, .. } = *request;
+        let mut def = MapDef::new(request.name, kind, key_size, value_size, max_entries);
+        def.flags = MapFlags(request.flags);
+        def.extra = request.extra;
+        def.inner = request.inner.map(|inner| Box::new(inner.map.def().clone()));
+        let mut types = None;
+        if let Some((btf, key, value)) = request.types {
+            check_sizes(btf, &def, key, value)?;
+            (def.key_btf, def.value_btf) = ((key != 0).then_some(key), Some(value));
+            def.set_fields(btf, value).map_err(|_| Errno::EINVAL)?;
+            types = Some(Arc::clone(btf));
+        }
+        let object = Object::from_sources(Vec::new(), [def], types.clone());
+        let module = runtime.load(&object).map_err(|error| errno(&error))?;
+        let Some(map) = module.maps.first().cloned() else {
+            // The loader leaves out maps that no program needs if it cannot create them.
+            let why = module.unused.first().and_then(|unused| unused.error.as_ref());
+            return Err(why.map_or(Errno::EINVAL, |error| Errno(error.errno())));
+        };
+        let holds = if let Some(array) = module.arrays.first() {
+            Holds::Programs(array.clone())
+        } else if let Some(outer) = module.outer.first() {
+            Holds::Maps(outer.clone())
+        } else if let Some(table) = module.tables.first() {
+            Holds::MapsByKey(table.clone())
+        } else {
+            TargetMap::new(&map).map_or(Holds::Bytes, Holds::Targets)
+        };
+        Ok(Self { map, holds, types })
+    }
+
+    /// The map.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// The types that it was created with.
+    pub(super) fn types(&self) -> Option<&Arc<Btf>> {
+        self.types.as_ref()
+    }
+
+    fn has_keys(&self) -> bool {
+        !matches!(self.map.kind(), MapKind::Queue | MapKind::Stack | MapKind::BloomFilter)
+    }
+
+    pub(super) fn lookup(&self, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
+        let found = match self.map.kind() {
+            MapKind::Queue | MapKind::Stack => self.map.peek(),
+            MapKind::BloomFilter => {
+                let there = self.map.contains(value).map_err(number)?;
+                return if there { Ok(()) } else { Err(Errno::ENOENT) };
+            }
+            _ if flags & LOCK != 0 => self.map.lookup_locked(key),
+            _ => self.map.lookup(key),
+        };
+        copy(found, value)
+    }
+
+    pub(super) fn update(&self, key: &[u8], value: Value<'_, SysEngine>, flags: u64) -> Result<(), Errno> {
+        let index = || key.try_into().map(u32::from_ne_bytes).map_err(|_| Errno::EINVAL);
+        match (&self.holds, value) {
+            (Holds::Programs(array), Value::Program(program)) => {
+                array.set(index()?, program.program()).map(drop).map_err(|error| errno(&error))
+            }
+            (Holds::Maps(array), Value::Map(inner)) => {
+                array.set(index()?, &inner.map).map(drop).map_err(|error| errno(&error))
+            }
+            (Holds::MapsByKey(table), Value::Map(inner)) => {
+                let there = table.get(key).is_some();
+                match UpdateFlags::from_number(flags) {
+                    Some(UpdateFlags::NoExist) if there => return Err(Errno::EEXIST),
+                    Some(UpdateFlags::Exist) if !there => return Err(Errno::ENOENT),
+                    Some(UpdateFlags::Any | UpdateFlags::NoExist | UpdateFlags::Exist) => {}
+                    _ => return Err(Errno::EINVAL),
+                }
+                table.set(key, &inner.map).map(drop).map_err(|error| errno(&error))
+            }
+            (Holds::Targets(targets), Value::Target(bytes, program)) => {
+                let bytes = [bytes, &[0; 4]].concat();
+                let flags = UpdateFlags::from_number(flags).ok_or(Errno::EINVAL)?;
+                self.map.update(key, &bytes, flags).map_err(number)?;
+                let Some(program) = program else { return Ok(()) };
+                let set = targets.set_program(index()?, program.program());
+                set.map_err(|error| {
+                    // Half of an update is none.
+                    let _removed = self.map.delete(key);
+                    errno(&error)
+                })
+            }
+            (_, Value::Bytes(bytes)) => {
+                let flags = UpdateFlags::from_number(flags).ok_or(Errno::EINVAL)?;
+                let done = if self.has_keys() {
+                    self.map.update(key, bytes, flags)
+                } else {
+                    self.map.push(bytes, flags)
+                };
+                done.map_err(number)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn delete(&self, key: &[u8]) -> Result<(), Errno> {
+        let index = || key.try_into().map(u32::from_ne_bytes).map_err(|_| Errno::EINVAL);
+        let removed = |was: bool| if was { Ok(()) } else { Err(Errno::ENOENT) };
+        match &self.holds {
+            Holds::Programs(array) => {
+                removed(array.remove(index()?).map_err(|error| errno(&error))?.is_some())
+            }
+            Holds::Maps(array) => removed(array.remove(index()?).map_err(|error| errno(&error))?.is_some()),
+            Holds::MapsByKey(table) => removed(table.remove(key).map_err(|error| errno(&error))?.is_some()),
+            Holds::Bytes | Holds::Targets(_) => self.map.delete(key).map_err(number),
+        }
+    }
+
+    pub(super) fn take(&self, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
+        if flags & LOCK != 0 {
+            // Taken as a whole, so the lock adds nothing; a value without one cannot be asked for it.
+            let lock = |field: &skep_abi::SpecialField| field.kind == skep_abi::SpecialKind::SpinLock;
+            if !self.map.def().fields.iter().any(lock) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let found = match self.map.kind() {
+            MapKind::Queue | MapKind::Stack => self.map.pop(),
+            _ => self.map.lookup_and_delete(key),
+        };
+        copy(found, value)
+    }
+
+    pub(super) fn next_key(&self, after: Option<&[u8]>, next: &mut [u8]) -> Result<(), Errno> {
+        copy(self.map.next_key(after), next)
+    }
+
+    pub(super) fn batch(&self, from: Option<&[u8]>, count: usize, take: bool) -> Result<Batch, Errno> {
+        let mut cursor = match from {
+            Some(position) => self.map.cursor_at(position),
+            None => skep_maps::BatchCursor::default(),
+        };
+        let found = if take {
+            self.map.lookup_and_delete_batch(&mut cursor, count)
+        } else {
+            self.map.lookup_batch(&mut cursor, count)
+        };
+        let elements = found.map_err(number)?;
+        let next = (!cursor.is_at_end()).then(|| self.map.position_of(&cursor));
+        Ok(Batch { elements, next })
+    }
+}
+
+/// Types must have the sizes of keys and values.
+fn check_sizes(btf: &Btf, def: &MapDef, key: u32, value: u32) -> Result<(), Errno> {
+    let size = |ty| btf.size(ty).map_err(|_| Errno::EINVAL);
+    if key != 0 && size(key)? != def.key_size {
+        return Err(Errno::EINVAL);
+    }
+    // Arenas have no values.
+    if def.kind != MapKind::Arena && size(value)? != def.value_size {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+fn number(error: MapError) -> Errno {
+    Errno(error.errno())
+}
+
+fn copy(found: Result<Option<Vec<u8>>, MapError>, into: &mut [u8]) -> Result<(), Errno> {
+    let found = found.map_err(number)?.ok_or(Errno::ENOENT)?;
+    if found.len() != into.len() {
+        return Err(Errno::EINVAL);
+    }
+    into.copy_from_slice(&found);
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Programs that clients load.
+
+use super::maps::SysMap;
+use super::{SysEngine, errno};
+use crate::error::Error;
+use crate::object::{Object, functions};
+use crate::program::Program;
+use crate::runtime::Runtime;
+use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES};
+use skep_btf::{Btf, Linkage};
+use skep_isa::{CallTarget, Insn};
+use skep_sys::{Errno, ProgramFacts, ProgramRequest};
+use skep_verifier::Code;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A program that a client loaded.
+#[derive(Debug)]
+pub struct SysProgram {
+    program: Program,
+    gpl_compatible: bool,
+}
+
+/// `BPF_F_SLEEPABLE`.
+const F_SLEEPABLE: u32 = 1 << 4;
+/// Levels of the log: all paths, and only statistics.
+const ALL_PATHS: u32 = 2;
+const STATISTICS: u32 = 4;
+
+impl SysProgram {
+    pub(super) fn load(
+        runtime: &Runtime,
+        host: Option<&Arc<Btf>>,
+        request: &ProgramRequest<'_, SysEngine>,
+        log: Option<&mut dyn FnMut(&str)>,
+    ) -> Result<Self, Errno> {
+        let mut unwatched = |_: &str| {};
+        let level = log.as_ref().map_or(0, |_| request.log_level);
+        let log = log.unwrap_or(&mut unwatched);
+        let program_type = type_of(request.program_type, request.expected_attach_type)?;
+        let source = source(program_type, host, request).map_err(|(error, reason)| {
+            log(&reason);
+            error
+        })?;
+        let gpl_compatible = source.gpl_compatible;
+        let name = source.name.clone();
+        let maps: Vec<&SysMap> = request.maps.iter().map(|map| map.map()).collect();
+        let definitions = definitions(&maps);
+        let types = source.btf.clone().or_else(|| maps.iter().find_map(|map| map.types().cloned()));
+        let mut object = Object::from_sources(vec![source], definitions.clone(), types);
+        if let Some(host) = host {
+            object.set_host_types(Arc::clone(host));
+        }
+        let mut lines = PathLog::new(level);
+        let mut linker = runtime.linker(&object).only(&name);
+        for (def, map) in definitions.iter().zip(&maps) {
+            linker = linker.map(&def.name, Arc::clone(map.map()));
+        }
+        if request.flags & F_SLEEPABLE != 0 {
+            linker = linker.sleepable(true);
+        }
+        if level != 0 {
+            linker = linker.log(|line| lines.line(line));
+        }
+        let loaded = linker.load();
+        lines.finish(loaded.is_err(), log);
+        let module = loaded.map_err(|error| {
+            if !matches!(error, Error::Refused(_)) {
+                log(&error.to_string());
+            }
+            refusal(&error)
+        })?;
+        let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
+        Ok(Self { program, gpl_compatible })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(super) fn facts(&self) -> ProgramFacts {
+        let verified = self.program.verified();
+        ProgramFacts {
+            tag: verified.tag(),
+            translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
+            compiled: Vec::new(),
+            verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
+            gpl_compatible: self.gpl_compatible,
+            run_time: 0,
+            run_count: 0,
+        }
+    }
+}
+
+/// The type of that number, for that attachment.
+fn type_of(number: u32, attach: u32) -> Result<&'static ProgramType, Errno> {
+    // Types for which the attachment decides what programs may do, and what 0 means for them.
+    const STRICT: [(u32, u32); 7] = [(8, 0), (9, 2), (18, 8), (21, 39), (25, 21), (30, 36), (32, 45)];
+    let of_type = || TYPES.iter().copied().filter(|kind| kind.number == Some(number));
+    let attach = match STRICT.iter().find(|(strict, _)| *strict == number) {
+        Some((9 | 21, usual)) if attach == 0 => *usual,
+        _ => attach,
+    };
+    let exact = of_type().find(|kind| kind.attach == Some(attach));
+    let strict = STRICT.iter().any(|(strict, _)| *strict == number);
+    let plain = || of_type().find(|kind| kind.attach.is_none()).or_else(|| of_type().last());
+    match exact {
+        Some(kind) => Ok(kind),
+        None if strict => Err(Errno::EINVAL),
+        None => plain().ok_or(Errno::EINVAL),
+    }
+}
+
+type Unusable = (Errno, String);
+
+/// The program as the loader linked it.
+fn source(
+    program_type: &'static ProgramType,
+    host: Option<&Arc<Btf>>,
+    request: &ProgramRequest<'_, SysEngine>,
+) -> Result<ProgramSource, Unusable> {
+    let invalid = |reason: String| (Errno::EINVAL, reason);
+    let mut insns = skep_isa::decode_bytes(request.insns).map_err(|error| invalid(error.to_string()))?;
+    for insn in &mut insns {
+        // Functions of the runtime's own have numbers of their own.
+        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
+            let name = host.and_then(|host| host.name(*id as u32).ok());
+            let name =
+                name.ok_or_else(|| invalid(format!("kernel function btf_id {id} is not a function")))?;
+            let own = skep_abi::own_kfunc_number(name)
+                .ok_or_else(|| invalid(format!("calling kernel function {name} is not allowed")))?;
+            *id = own as i32;
+        }
+    }
+    // A program of no name has one in messages.
+    let name = if request.name.is_empty() { "program" } else { request.name };
+    let functions = match (request.types, request.functions) {
+        (Some(types), [_, ..]) => named_functions(types, request, insns.len())?,
+        _ => functions(name, &insns),
+    };
+    let lines = match request.types {
+        Some(types) => lines(types, request, insns.len())?,
+        None => Vec::new(),
+    };
+    Ok(ProgramSource {
+        functions,
+        lines,
+        gpl_compatible: is_gpl_compatible(request.licence),
+        btf: request.types.cloned(),
+        ..ProgramSource::new(name, program_type, insns)
+    })
+}
+
+/// The licences that the kernel's documentation calls compatible with the GPL.
+fn is_gpl_compatible(licence: &str) -> bool {
+    const COMPATIBLE: [&str; 6] =
+        ["GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"];
+    COMPATIBLE.contains(&licence)
+}
+
+fn named_functions(
+    types: &Btf,
+    request: &ProgramRequest<'_, SysEngine>,
+    slots: usize,
+) -> Result<Vec<Function>, Unusable> {
+    let mut found: Vec<Function> = Vec::new();
+    for info in request.functions {
+        let ascending = found.last().map_or(info.slot == 0, |last| info.slot > last.start);
+        if !ascending || info.slot as usize >= slots {
+            let reason = format!("bad func_info: insn_off {} is not in ascending order from 0", info.slot);
+            return Err((Errno::EINVAL, reason));
+        }
+        let damaged = |error: skep_btf::Error| (Errno::EINVAL, error.to_string());
+        let prototype = Prototype::of(types, info.ty).map_err(damaged)?;
+        let ty = types.ty(info.ty).map_err(damaged)?;
+        let name = types.name(info.ty).map_err(damaged)?;
+        let global = info.slot != 0 && ty.linkage() == Some(Linkage::Global);
+        found.push(Function { prototype, ..Function::new(name, info.slot, global) });
+    }
+    Ok(found)
+}
+
+fn lines(
+    types: &Btf,
+    request: &ProgramRequest<'_, SysEngine>,
+    slots: usize,
+) -> Result<Vec<LineInfo>, Unusable> {
+    let text = |offset: u32| -> Result<Arc<str>, Unusable> {
+        let bytes = types.bytes_of_string(offset);
+        let bytes =
+            bytes.ok_or_else(|| (Errno::EINVAL, "bad line_info: a text is outside of the types".into()))?;
+        Ok(String::from_utf8_lossy(bytes).into())
+    };
+    let mut found: Vec<LineInfo> = Vec::new();
+    for info in request.lines {
+        if found.last().is_some_and(|last| info.slot <= last.slot) || info.slot as usize >= slots {
+            let reason = format!("Invalid line_info.insn_off:{} (prog_len:{slots})", info.slot);
+            return Err((Errno::EINVAL, reason));
+        }
+        found.push(LineInfo {
+            slot: info.slot,
+            file: text(info.file)?,
+            text: text(info.text)?,
+            line: info.line_and_column >> 10,
+            column: info.line_and_column & 0x3ff,
+        });
+    }
+    Ok(found)
+}
+
+/// The definitions of a program's maps, each under a name of its own.
+fn definitions(maps: &[&SysMap]) -> Vec<MapDef> {
+    let mut names = HashSet::new();
+    let named = maps.iter().enumerate().map(|(index, map)| {
+        let mut def = map.map().def().clone();
+        if !names.insert(def.name.clone()) {
+            def.name = format!("{}#{index}", def.name);
+            names.insert(def.name.clone());
+        }
+        def
+    });
+    named.collect()
+}
+
+/// The verifier's log: of the path that was refused, or of all.
+struct PathLog {
+    level: u32,
+    lines: Vec<String>,
+}
+
+impl PathLog {
+    fn new(level: u32) -> Self {
+        Self { level, lines: Vec::new() }
+    }
+
+    fn line(&mut self, line: &str) {
+        // Without the level of all paths, a new path begins a new log.
+        if self.level & ALL_PATHS == 0 && line.starts_with("from ") {
+            self.lines.clear();
+        }
+        let statistics =
+            ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start));
+        if self.level & !STATISTICS != 0 || statistics {
+            self.lines.push(line.to_owned());
+        }
+    }
+
+    fn finish(self, refused: bool, log: &mut dyn FnMut(&str)) {
+        let first = match self.lines.len() {
+            // What was accepted has no path to tell of; the last three lines are statistics.
+            lines if !refused && self.level & ALL_PATHS == 0 => lines.saturating_sub(3),
+            _ => 0,
+        };
+        self.lines[first..].iter().for_each(|line| log(line));
+    }
+}
+
+/// Linux's number for a refused program.
+fn refusal(error: &Error) -> Errno {
+    match error {
+        Error::Refused(refusal) => match refusal.code {
+            Code::Uninitialised
+            | Code::OutOfBounds
+            | Code::Misaligned
+            | Code::MaybeNull
+            | Code::PointerArithmetic
+            | Code::PointerLeak
+            | Code::ReadOnly
+            | Code::Argument
+            | Code::Stack
+            | Code::Context => Errno::EACCES,
+            Code::Limit => Errno::E2BIG,
+            _ => Errno::EINVAL,
+        },
+        Error::HelperMissing { .. } | Error::Map(_) | Error::MapMismatch { .. } => Errno::EINVAL,
+        other => errno(other),
+    }
+}

@@ -1,0 +1,249 @@
+//! Test runs, with the checks that Linux makes of their input.
+
+use super::errno;
+use crate::context::Context;
+use crate::packet::{Packet, PacketInfo};
+use crate::program::Program;
+use skep_abi::Native;
+use skep_sys::{Errno, RunAnswer, RunRequest};
+use std::ops::Range;
+use std::time::Instant;
+
+/// Bytes of an Ethernet header: what a packet must have at least.
+const ETHERNET: usize = 14;
+/// The most bytes of a packet.
+const MOST: usize = 1 << 16;
+/// `BPF_F_TEST_RUN_ON_CPU`.
+const F_RUN_ON_CPU: u32 = 1;
+/// The most repetitions that one call makes: a caller that wants more calls again.
+const MOST_RUNS: u32 = 100_000_000;
+
+pub(super) fn run(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    if request.repeat > MOST_RUNS {
+        return Err(Errno::EINVAL);
+    }
+    match (program.program_type().name, program.program_type().native) {
+        (_, Some(Native::Xdp)) => xdp(program, request),
+        (_, Some(Native::Skb)) => skb(program, request),
+        ("raw_tracepoint" | "raw_tracepoint_writable", _) => words(program, request),
+        ("syscall", _) => system_call(program, request),
+        _ => Err(Errno::ENOTSUPP),
+    }
+}
+
+/// Runs on a copy of the input each time, as the kernel does; the last run's result, and the average duration.
+fn repeated(
+    request: &RunRequest,
+    mut prepare: impl FnMut(),
+    mut once: impl FnMut() -> Result<u64, Errno>,
+) -> Result<(u32, u32), Errno> {
+    let runs = request.repeat.max(1);
+    let (mut result, mut nanoseconds) = (0, 0);
+    for _ in 0..runs {
+        prepare();
+        let started = Instant::now();
+        result = once()?;
+        nanoseconds += started.elapsed().as_nanos();
+    }
+    let average = nanoseconds / u128::from(runs);
+    Ok((result as u32, u32::try_from(average).unwrap_or(u32::MAX)))
+}
+
+/// A field of a context as a caller gives it: a number of up to 8 bytes.
+fn field(bytes: &[u8], at: Range<usize>) -> u64 {
+    let mut word = [0; 8];
+    let given = bytes.get(at.start..at.end.min(bytes.len())).unwrap_or_default();
+    word[..given.len()].copy_from_slice(given);
+    u64::from_ne_bytes(word)
+}
+
+fn only(bytes: &[u8], allowed: &[Range<usize>]) -> Result<(), Errno> {
+    let set = |(at, byte): (usize, &u8)| *byte != 0 && !allowed.iter().any(|range| range.contains(&at));
+    if bytes.iter().enumerate().any(set) { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// `struct xdp_md`: data, its end, metadata, incoming device and queue, outgoing device.
+mod md {
+    pub(super) const SIZE: usize = 24;
+    pub(super) const DATA: usize = 0;
+    pub(super) const DATA_END: usize = 4;
+    pub(super) const IFINDEX: usize = 12;
+    pub(super) const QUEUE: usize = 16;
+    pub(super) const EGRESS: usize = 20;
+}
+
+fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    if request.flags != 0 || request.batch_size != 0 || request.cpu != 0 {
+        // Frames that live on in the world are not provided.
+        return Err(Errno::EINVAL);
+    }
+    let data = request.data.as_deref().ok_or(Errno::EINVAL)?;
+    if data.len() < ETHERNET || data.len() > MOST {
+        return Err(Errno::EINVAL);
+    }
+    let mut info = PacketInfo::default();
+    if let Some(context) = &request.context {
+        only(context.get(md::SIZE..).unwrap_or_default(), &[]).map_err(|_| Errno::E2BIG)?;
+        let word = |at: usize| field(context, at..at + 4) as u32;
+        // The metadata begins at 0, the packet at `data`, and all ends where the bytes end.
+        if word(md::EGRESS) != 0 || word(md::DATA_END) as usize != data.len() || word(md::DATA) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if word(md::IFINDEX) == 0 && word(md::QUEUE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        (info.ingress_ifindex, info.rx_queue_index) = (word(md::IFINDEX), word(md::QUEUE));
+    }
+    let packet = std::cell::RefCell::new(Packet::new(data));
+    let (result, duration) = repeated(
+        request,
+        || {
+            let mut packet = packet.borrow_mut();
+            packet.set(data);
+            packet.info = info;
+        },
+        || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
+    )?;
+    let packet = packet.into_inner();
+    let left = [packet.metadata(), packet.bytes()].concat();
+    let mut context = [0; md::SIZE];
+    let mut put = |at: usize, number: u32| context[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+    put(md::DATA, packet.metadata().len() as u32);
+    put(md::DATA_END, left.len() as u32);
+    put(md::IFINDEX, info.ingress_ifindex);
+    put(md::QUEUE, info.rx_queue_index);
+    let context = (request.context.is_some() || request.context_out).then(|| context.to_vec());
+    Ok(RunAnswer { result, duration, data: Some(left), context })
+}
+
+/// The fields of `struct __sk_buff` that a caller may give, and their offsets.
+mod buff {
+    use std::ops::Range;
+
+    pub(super) const SIZE: usize = 192;
+    pub(super) const MARK: usize = 8;
+    pub(super) const PRIORITY: usize = 32;
+    pub(super) const INGRESS: usize = 36;
+    pub(super) const IFINDEX: usize = 40;
+    pub(super) const CB: usize = 48;
+    pub(super) const TSTAMP: usize = 152;
+    pub(super) const WIRE_LEN: usize = 160;
+    pub(super) const GSO_SEGS: usize = 164;
+    pub(super) const GSO_SIZE: usize = 176;
+    pub(super) const HWTSTAMP: usize = 184;
+    pub(super) const GIVEN: &[Range<usize>] = &[
+        MARK..MARK + 4,
+        PRIORITY..PRIORITY + 4,
+        INGRESS..INGRESS + 4,
+        IFINDEX..IFINDEX + 4,
+        CB..CB + 20,
+        TSTAMP..TSTAMP + 8,
+        WIRE_LEN..WIRE_LEN + 4,
+        GSO_SEGS..GSO_SEGS + 4,
+        GSO_SIZE..GSO_SIZE + 4,
+        HWTSTAMP..HWTSTAMP + 8,
+    ];
+}
+
+fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    // Linux also knows a flag for checksums of whole packets.
+    if request.flags != 0 || request.batch_size != 0 || request.cpu != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let data = request.data.as_deref().ok_or(Errno::EINVAL)?;
+    if data.len() < ETHERNET || data.len() > MOST {
+        return Err(Errno::EINVAL);
+    }
+    let mut info = PacketInfo { ifindex: 1, ..PacketInfo::default() };
+    if let Some(context) = &request.context {
+        only(context.get(buff::SIZE..).unwrap_or_default(), &[]).map_err(|_| Errno::E2BIG)?;
+        only(&context[..context.len().min(buff::SIZE)], buff::GIVEN)?;
+        let word = |at: usize| field(context, at..at + 4) as u32;
+        (info.mark, info.priority) = (word(buff::MARK), word(buff::PRIORITY));
+        (info.ingress_ifindex, info.wire_len) = (word(buff::INGRESS), word(buff::WIRE_LEN));
+        (info.gso_segs, info.gso_size) = (word(buff::GSO_SEGS), word(buff::GSO_SIZE));
+        info.tstamp = field(context, buff::TSTAMP..buff::TSTAMP + 8);
+        info.hwtstamp = field(context, buff::HWTSTAMP..buff::HWTSTAMP + 8);
+        info.cb = std::array::from_fn(|at| word(buff::CB + 4 * at));
+        if word(buff::IFINDEX) != 0 {
+            info.ifindex = word(buff::IFINDEX);
+        }
+        let lengths = info.wire_len != 0 && (info.wire_len as usize) < data.len();
+        if lengths || info.gso_segs > 65_535 {
+            return Err(Errno::EINVAL);
+        }
+    }
+    let packet = std::cell::RefCell::new(Packet::new(data));
+    let (result, duration) = repeated(
+        request,
+        || {
+            let mut packet = packet.borrow_mut();
+            packet.set(data);
+            packet.info = info;
+        },
+        || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
+    )?;
+    let packet = packet.into_inner();
+    let mut context = vec![0; buff::SIZE];
+    let mut put = |at: usize, bytes: &[u8]| context[at..at + bytes.len()].copy_from_slice(bytes);
+    let left = packet.info;
+    let words = [
+        (buff::MARK, left.mark),
+        (buff::PRIORITY, left.priority),
+        (buff::INGRESS, left.ingress_ifindex),
+        (buff::IFINDEX, left.ifindex),
+        (buff::WIRE_LEN, packet.bytes().len() as u32),
+        (buff::GSO_SEGS, left.gso_segs),
+        (buff::GSO_SIZE, left.gso_size),
+    ];
+    words.iter().for_each(|(at, number)| put(*at, &number.to_ne_bytes()));
+    left.cb.iter().enumerate().for_each(|(at, word)| put(buff::CB + 4 * at, &word.to_ne_bytes()));
+    put(buff::TSTAMP, &left.tstamp.to_ne_bytes());
+    put(buff::HWTSTAMP, &left.hwtstamp.to_ne_bytes());
+    put(0, &(packet.bytes().len() as u32).to_ne_bytes());
+    let bytes = packet.bytes().to_vec();
+    Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context) })
+}
+
+/// A raw tracepoint: its arguments are the context.
+fn words(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    const MOST_ARGUMENTS: usize = 12;
+    let unused =
+        request.data.is_some() || request.repeat != 0 || request.context_out || request.batch_size != 0;
+    if unused || request.flags & !F_RUN_ON_CPU != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.flags == 0 && request.cpu != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = request.context.as_deref().unwrap_or_default();
+    if bytes.len() > MOST_ARGUMENTS * 8 {
+        return Err(Errno::EINVAL);
+    }
+    let mut context = Context::of(program).map_err(|error| errno(&error))?;
+    context.set_bytes(bytes).map_err(|error| errno(&error))?;
+    let result = program.run_context(&mut context).map_err(|error| errno(&error))?;
+    Ok(RunAnswer { result: result as u32, ..RunAnswer::default() })
+}
+
+/// A program that works for its caller: the context is bytes that both share.
+fn system_call(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    const MOST: usize = u16::MAX as usize;
+    let unused = request.data.is_some()
+        || request.repeat != 0
+        || request.context_out
+        || request.flags != 0
+        || request.cpu != 0;
+    if unused || request.batch_size != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let given = request.context.as_deref().unwrap_or_default();
+    if given.len() > MOST {
+        return Err(Errno::EINVAL);
+    }
+    let mut context = Context::of(program).map_err(|error| errno(&error))?;
+    context.set_bytes(given).map_err(|error| errno(&error))?;
+    let result = program.run_context(&mut context).map_err(|error| errno(&error))?;
+    let left = context.bytes()[..given.len()].to_vec();
+    Ok(RunAnswer { result: result as u32, context: Some(left), ..RunAnswer::default() })
+}

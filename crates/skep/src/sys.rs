@@ -10,6 +10,8 @@ mod links;
 mod maps;
 mod programs;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use crate::error::Error;
 use crate::runtime::Runtime;

@@ -1,0 +1,524 @@
+//! What clients rely on, through the system call as they make it.
+
+use super::SysEngine;
+use crate::{Runtime, World};
+use skep_sys::{Caller, Command, Errno, Handle, System};
+use std::collections::BTreeMap;
+
+/// A process: 1 MiB of memory from address [`BASE`] on, descriptors, files.
+struct Process {
+    system: System<SysEngine>,
+    memory: Vec<u8>,
+    /// Where the next thing goes.
+    free: usize,
+    descriptors: BTreeMap<i32, Handle<SysEngine>>,
+    pins: BTreeMap<Vec<u8>, Handle<SysEngine>>,
+}
+
+const BASE: u64 = 0x10000;
+
+/// The part of a process that a call sees.
+struct Seen<'a>(&'a mut Process);
+
+impl Seen<'_> {
+    fn at(&self, address: u64, len: usize) -> Result<std::ops::Range<usize>, Errno> {
+        let start = address.checked_sub(BASE).ok_or(Errno::EFAULT)? as usize;
+        let end = start.checked_add(len).filter(|end| *end <= self.0.memory.len());
+        end.map(|end| start..end).ok_or(Errno::EFAULT)
+    }
+}
+
+impl Caller<SysEngine> for Seen<'_> {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let range = self.at(address, into.len())?;
+        into.copy_from_slice(&self.0.memory[range]);
+        Ok(())
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Errno> {
+        let range = self.at(address, from.len())?;
+        self.0.memory[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn handle(&mut self, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
+        self.0.descriptors.get(&descriptor).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
+        let free = (3..).find(|number| !self.0.descriptors.contains_key(number)).ok_or(Errno::EMFILE)?;
+        self.0.descriptors.insert(free, handle);
+        Ok(free)
+    }
+
+    fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
+        if self.0.pins.contains_key(path) {
+            return Err(Errno::EEXIST);
+        }
+        self.0.pins.insert(path.to_vec(), handle);
+        Ok(())
+    }
+
+    fn pinned(&mut self, _: Option<i32>, path: &[u8]) -> Result<Handle<SysEngine>, Errno> {
+        self.0.pins.get(path).cloned().ok_or(Errno::ENOENT)
+    }
+
+    fn control_group(&mut self, _: i32) -> Result<u64, Errno> {
+        Err(Errno::EBADF)
+    }
+}
+
+/// Attributes under construction: numbers at offsets.
+#[derive(Default)]
+struct Attr(Vec<u8>);
+
+impl Attr {
+    fn u32(mut self, at: usize, number: u32) -> Self {
+        self.put(at, &number.to_ne_bytes());
+        self
+    }
+
+    fn u64(mut self, at: usize, number: u64) -> Self {
+        self.put(at, &number.to_ne_bytes());
+        self
+    }
+
+    fn bytes(mut self, at: usize, bytes: &[u8]) -> Self {
+        self.put(at, bytes);
+        self
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0.resize(self.0.len().max(at + bytes.len()), 0);
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const PROG_ARRAY: u32 = 3;
+
+impl Process {
+    fn new() -> Self {
+        let world = World::new(crate::world::Machine::new());
+        let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
+        Self::of(System::new(SysEngine::new(runtime, Some(world))))
+    }
+
+    fn of(system: System<SysEngine>) -> Self {
+        let memory = vec![0; 1 << 20];
+        Self { system, memory, free: 4096, descriptors: BTreeMap::new(), pins: BTreeMap::new() }
+    }
+
+    /// Puts bytes into its memory and returns their address.
+    fn put(&mut self, bytes: &[u8]) -> u64 {
+        let at = self.free;
+        self.memory[at..at + bytes.len()].copy_from_slice(bytes);
+        self.free = (at + bytes.len()).next_multiple_of(8);
+        BASE + at as u64
+    }
+
+    fn get(&self, address: u64, len: usize) -> &[u8] {
+        let at = (address - BASE) as usize;
+        &self.memory[at..at + len]
+    }
+
+    /// A call, with its attributes at the beginning of the memory.
+    fn call(&mut self, command: Command, attr: &Attr) -> Result<i64, Errno> {
+        self.memory[..attr.0.len()].copy_from_slice(&attr.0);
+        let system = self.system.clone();
+        system.call(&mut Seen(self), command as u32, BASE, attr.0.len() as u32)
+    }
+
+    /// A field of the attributes after a call.
+    fn answer(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.memory[at..at + 4].try_into().unwrap())
+    }
+
+    fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> Result<i32, Errno> {
+        let attr = Attr::default().u32(0, kind).u32(4, key).u32(8, value).u32(12, entries);
+        self.call(Command::MapCreate, &attr).map(|descriptor| descriptor as i32)
+    }
+
+    fn element(
+        &mut self,
+        command: Command,
+        map: i32,
+        key: &[u8],
+        value: u64,
+        flags: u64,
+    ) -> Result<i64, Errno> {
+        let key = self.put(key);
+        let attr = Attr::default().u32(0, map as u32).u64(8, key);
+        // Deletions have no value and no flags, the next key no flags.
+        let attr = match command {
+            Command::MapDeleteElem => attr,
+            Command::MapGetNextKey => attr.u64(16, value),
+            _ => attr.u64(16, value).u64(24, flags),
+        };
+        self.call(command, &attr)
+    }
+
+    fn update(&mut self, map: i32, key: &[u8], value: &[u8], flags: u64) -> Result<i64, Errno> {
+        let value = self.put(value);
+        self.element(Command::MapUpdateElem, map, key, value, flags)
+    }
+
+    fn lookup(&mut self, map: i32, key: &[u8], size: usize) -> Result<Vec<u8>, Errno> {
+        let room = self.put(&vec![0; size]);
+        self.element(Command::MapLookupElem, map, key, room, 0)?;
+        Ok(self.get(room, size).to_vec())
+    }
+
+    /// A load, with the log's level, and the log.
+    fn load_with(
+        &mut self,
+        program_type: u32,
+        text: &str,
+        level: u32,
+        room: u32,
+    ) -> (Result<i64, Errno>, String) {
+        let insns = skep_isa::encode_bytes(&skep_isa::assemble(text).unwrap()).unwrap();
+        self.load_bytes(program_type, &insns, level, room)
+    }
+
+    fn load_bytes(
+        &mut self,
+        program_type: u32,
+        insns: &[u8],
+        level: u32,
+        room: u32,
+    ) -> (Result<i64, Errno>, String) {
+        let (at, licence, log) = (self.put(insns), self.put(b"GPL\0"), self.put(&vec![0; room as usize]));
+        let mut attr = Attr::default().u32(0, program_type).u32(4, insns.len() as u32 / 8).u64(8, at);
+        attr = attr.u64(16, licence).bytes(48, b"tested").u32(140, 0);
+        if level != 0 {
+            attr = attr.u32(24, level).u32(28, room).u64(32, log);
+        }
+        let answer = self.call(Command::ProgLoad, &attr);
+        let text = self.get(log, room as usize);
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        (answer, String::from_utf8_lossy(&text[..end]).into_owned())
+    }
+
+    fn load(&mut self, program_type: u32, text: &str) -> i32 {
+        let (answer, log) = self.load_with(program_type, text, 1, 4096);
+        answer.unwrap_or_else(|error| panic!("{error}: {log}")) as i32
+    }
+
+    fn next_id(&mut self, command: Command, after: u32) -> Result<u32, Errno> {
+        self.call(command, &Attr::default().u32(0, after).u32(4, 0))?;
+        Ok(self.answer(4))
+    }
+
+    fn info(&mut self, descriptor: i32, size: usize) -> Vec<u8> {
+        let room = self.put(&vec![0; size]);
+        let attr = Attr::default().u32(0, descriptor as u32).u32(4, size as u32).u64(8, room);
+        self.call(Command::ObjGetInfoByFd, &attr).unwrap();
+        self.get(room, size).to_vec()
+    }
+}
+
+#[test]
+fn elements_are_written_read_walked_and_deleted() {
+    let mut process = Process::new();
+    let map = process.map(HASH, 4, 8, 3).unwrap();
+    let key = |number: u32| number.to_ne_bytes();
+    for number in [1, 2, 3] {
+        process.update(map, &key(number), &u64::from(number).to_ne_bytes(), 1).unwrap();
+    }
+    assert_eq!(process.update(map, &key(1), &[0; 8], 1), Err(Errno::EEXIST));
+    assert_eq!(process.update(map, &key(4), &[0; 8], 2), Err(Errno::ENOENT));
+    assert_eq!(process.update(map, &key(4), &[0; 8], 0), Err(Errno::E2BIG));
+    assert_eq!(process.update(map, &key(1), &[0; 8], 9), Err(Errno::EINVAL));
+    assert_eq!(process.lookup(map, &key(2), 8).unwrap(), 2u64.to_ne_bytes());
+    assert_eq!(process.lookup(map, &key(9), 8), Err(Errno::ENOENT));
+    let mut seen = Vec::new();
+    let (next, mut address) = (process.put(&[0; 4]), 0);
+    loop {
+        let attr = Attr::default().u32(0, map as u32).u64(8, address).u64(16, next);
+        match process.call(Command::MapGetNextKey, &attr) {
+            Ok(_) => seen.push(u32::from_ne_bytes(process.get(next, 4).try_into().unwrap())),
+            Err(error) => {
+                assert_eq!(error, Errno::ENOENT);
+                break;
+            }
+        }
+        address = next;
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 2, 3]);
+    process.element(Command::MapDeleteElem, map, &key(1), 0, 0).unwrap();
+    assert_eq!(process.element(Command::MapDeleteElem, map, &key(1), 0, 0), Err(Errno::ENOENT));
+    let room = process.put(&[0; 8]);
+    process.element(Command::MapLookupAndDeleteElem, map, &key(2), room, 0).unwrap();
+    assert_eq!(process.get(room, 8), 2u64.to_ne_bytes());
+    assert_eq!(process.lookup(map, &key(2), 8), Err(Errno::ENOENT));
+}
+
+#[test]
+fn attributes_may_be_shorter_or_longer_than_known_but_not_say_what_is_unknown() {
+    let mut process = Process::new();
+    let whole = Attr::default().u32(0, ARRAY).u32(4, 4).u32(8, 8).u32(12, 1);
+    assert!(process.call(Command::MapCreate, &whole).is_ok());
+    let longer = Attr(whole.0.clone()).u64(400, 0);
+    assert!(process.call(Command::MapCreate, &longer).is_ok(), "zeroes that nobody knows");
+    let unknown = Attr(whole.0.clone()).u64(400, 1);
+    assert_eq!(process.call(Command::MapCreate, &unknown), Err(Errno::E2BIG));
+    let of_others = Attr(whole.0.clone()).u64(128, 1);
+    assert_eq!(process.call(Command::MapCreate, &of_others), Err(Errno::EINVAL));
+    let system = process.system.clone();
+    assert_eq!(system.call(&mut Seen(&mut process), 99, BASE, 16), Err(Errno::EINVAL));
+    assert_eq!(system.call(&mut Seen(&mut process), 0, 1, 16), Err(Errno::EFAULT));
+    assert_eq!(system.call(&mut Seen(&mut process), 0, BASE, 5000), Err(Errno::E2BIG));
+}
+
+#[test]
+fn names_have_letters_digits_points_and_an_end() {
+    let mut process = Process::new();
+    let named = |name: &[u8]| Attr::default().u32(0, ARRAY).u32(4, 4).u32(8, 8).u32(12, 1).bytes(28, name);
+    for (name, wanted) in [
+        (&b"my.map_1"[..], Ok(())),
+        (b"fifteen_letters", Ok(())),
+        (b"sixteen_letters_", Err(Errno::EINVAL)),
+        (b"a-b", Err(Errno::EINVAL)),
+        (b"a\0b", Err(Errno::EINVAL)),
+    ] {
+        assert_eq!(process.call(Command::MapCreate, &named(name)).map(drop), wanted, "{name:?}");
+    }
+}
+
+#[test]
+fn a_descriptor_for_reading_or_writing_does_only_that() {
+    let mut process = Process::new();
+    let with = |flags| Attr::default().u32(0, ARRAY).u32(4, 4).u32(8, 8).u32(12, 1).u32(16, flags);
+    let (reading, writing) = (1 << 3, 1 << 4);
+    let reader = process.call(Command::MapCreate, &with(reading)).unwrap() as i32;
+    assert_eq!(process.update(reader, &[0; 4], &[1; 8], 0), Err(Errno::EPERM));
+    assert_eq!(process.lookup(reader, &[0; 4], 8), Ok(vec![0; 8]));
+    let writer = process.call(Command::MapCreate, &with(writing)).unwrap() as i32;
+    assert_eq!(process.update(writer, &[0; 4], &[1; 8], 0), Ok(0));
+    assert_eq!(process.lookup(writer, &[0; 4], 8), Err(Errno::EPERM));
+    assert_eq!(process.call(Command::MapCreate, &with(reading | writing)), Err(Errno::EINVAL));
+}
+
+#[test]
+fn a_frozen_map_is_not_written_and_its_contents_are_constants() {
+    const RDONLY_PROG: u32 = 1 << 7;
+    let mut process = Process::new();
+    let attr = Attr::default().u32(0, ARRAY).u32(4, 4).u32(8, 8).u32(12, 1).u32(16, RDONLY_PROG);
+    let map = process.call(Command::MapCreate, &attr).unwrap() as i32;
+    process.update(map, &[0; 4], &3u64.to_ne_bytes(), 0).unwrap();
+    // A loop of as many rounds as the map says: without the constant it has no end that anybody can prove.
+    let text = format!(
+        "r1 = map_value[{map}]+0 ll
+         r1 = *(u64 *)(r1 + 0)
+         r0 = 0
+         again:
+         r0 += 2
+         r1 -= 1
+         if r1 != 0 goto again
+         exit"
+    );
+    let insns = by_descriptor(&text);
+    assert!(process.load_bytes(6, &insns, 0, 0).0.is_err());
+    process.call(Command::MapFreeze, &Attr::default().u32(0, map as u32)).unwrap();
+    assert_eq!(process.update(map, &[0; 4], &[0; 8], 0), Err(Errno::EPERM));
+    assert_eq!(process.call(Command::MapFreeze, &Attr::default().u32(0, map as u32)), Err(Errno::EBUSY));
+    let (loaded, log) = process.load_bytes(6, &insns, 1, 4096);
+    let program = loaded.unwrap_or_else(|error| panic!("{error}: {log}")) as i32;
+    assert_eq!(run(&mut process, program, &[0; 64]).0, 6);
+}
+
+/// Instructions of a text that names maps by descriptors in place of indices.
+fn by_descriptor(text: &str) -> Vec<u8> {
+    let mut insns = skep_isa::encode_bytes(&skep_isa::assemble(text).unwrap()).unwrap();
+    for insn in insns.as_chunks_mut::<8>().0 {
+        if insn[0] == 0x18 {
+            let source = match insn[1] >> 4 {
+                5 => 1,
+                6 => 2,
+                other => other,
+            };
+            insn[1] = insn[1] & 0xf | source << 4;
+        }
+    }
+    insns
+}
+
+/// A test run on a packet: the result, and the packet afterwards.
+fn run(process: &mut Process, program: i32, packet: &[u8]) -> (u32, Vec<u8>) {
+    let (input, output) = (process.put(packet), process.put(&[0; 512]));
+    let attr = Attr::default()
+        .u32(0, program as u32)
+        .u32(8, packet.len() as u32)
+        .u32(12, 512)
+        .u64(16, input)
+        .u64(24, output)
+        .u32(32, 1);
+    process.call(Command::ProgTestRun, &attr).unwrap();
+    let len = process.answer(12) as usize;
+    (process.answer(4), process.get(output, len).to_vec())
+}
+
+#[test]
+fn programs_run_on_packets_and_change_maps() {
+    let mut process = Process::new();
+    let map = process.map(ARRAY, 4, 16, 1).unwrap();
+    let text = format!(
+        "r6 = *(u32 *)(r1 + 0)       // data
+         r7 = *(u32 *)(r1 + 4)
+         r2 = r6
+         r2 += 14
+         if r2 > r7 goto out
+         r3 = 0x55
+         *(u8 *)(r6 + 13) = r3
+         r1 = map_value[{map}]+8 ll
+         r2 = 5
+         *(u64 *)(r1 + 0) = r2
+         out:
+         r0 = 2
+         exit"
+    );
+    let (loaded, log) = process.load_bytes(6, &by_descriptor(&text), 1, 8192);
+    let program = loaded.unwrap_or_else(|error| panic!("{error}: {log}")) as i32;
+    let (result, packet) = run(&mut process, program, &[0; 60]);
+    assert_eq!((result, packet.len(), packet[13]), (2, 60, 0x55));
+    assert_eq!(process.lookup(map, &[0; 4], 16).unwrap()[8..], 5u64.to_ne_bytes());
+}
+
+#[test]
+fn refused_programs_leave_a_log_that_is_cut_to_the_room_with_its_size() {
+    let mut process = Process::new();
+    let text = "r0 = *(u64 *)(r1 + 1000)\nexit";
+    let (answer, log) = process.load_with(6, text, 1, 4096);
+    assert_eq!(answer, Err(Errno::EACCES), "{log}");
+    assert!(log.contains("contains bytes 1000..1008"), "{log}");
+    assert!(log.contains("processed 1 insns"), "{log}");
+    let size = process.answer(140) as usize;
+    assert_eq!(size, log.len() + 1);
+    // In less room its end, with the bit for that its beginning.
+    let (answer, end) = process.load_with(6, text, 1, 20);
+    assert_eq!(answer, Err(Errno::ENOSPC));
+    assert!(end.len() == 19 && process.answer(140) as usize >= size - 2, "{end}");
+    let (answer, beginning) = process.load_with(6, text, 1 | 8, 20);
+    assert_eq!(answer, Err(Errno::ENOSPC));
+    assert_eq!((beginning.len(), &log[..10]), (19, &beginning[..10]));
+    assert_eq!(process.load_with(6, text, 0, 0).0, Err(Errno::EACCES));
+    // An accepted program has statistics only.
+    let (answer, log) = process.load_with(6, "r0 = 2\nexit", 1, 4096);
+    assert!(answer.is_ok() && log.contains("processed 2 insns") && !log.contains("r0"), "{log}");
+}
+
+#[test]
+fn a_descriptor_that_is_no_map_is_named_in_the_log() {
+    let mut process = Process::new();
+    let insns = by_descriptor("r1 = map[77] ll\nr0 = 0\nexit");
+    let (answer, log) = process.load_bytes(6, &insns, 1, 4096);
+    assert_eq!(answer, Err(Errno::EBADF));
+    assert!(log.contains("fd 77 is not pointing to valid bpf_map"), "{log}");
+}
+
+#[test]
+fn a_program_in_the_array_that_it_names_goes_with_the_last_descriptor() {
+    let mut process = Process::new();
+    let array = process.map(PROG_ARRAY, 4, 4, 4).unwrap();
+    let text = format!("r2 = map[{array}] ll\nr3 = 0\ncall tail_call#12\nr0 = 7\nexit");
+    let (loaded, log) = process.load_bytes(6, &by_descriptor(&text), 1, 4096);
+    let program = loaded.unwrap_or_else(|error| panic!("{error}: {log}")) as i32;
+    let id = process.next_id(Command::ProgGetNextId, 0).unwrap();
+    process.update(array, &0u32.to_ne_bytes(), &program.to_ne_bytes(), 0).unwrap();
+    assert_eq!(process.lookup(array, &0u32.to_ne_bytes(), 4).unwrap(), id.to_ne_bytes());
+    assert_eq!(process.lookup(array, &1u32.to_ne_bytes(), 4), Err(Errno::ENOENT));
+    assert_eq!(run(&mut process, program, &[0; 64]).0, 7, "33 tail calls to itself, then on");
+    process.descriptors.remove(&program);
+    assert_eq!(process.next_id(Command::ProgGetNextId, 0), Ok(id), "the array holds it");
+    process.descriptors.remove(&array);
+    assert_eq!(process.next_id(Command::ProgGetNextId, 0), Err(Errno::ENOENT));
+    assert_eq!(process.next_id(Command::MapGetNextId, 0), Err(Errno::ENOENT));
+}
+
+#[test]
+fn objects_are_found_by_identifiers_and_by_paths() {
+    let mut process = Process::new();
+    let map = process.map(HASH, 4, 8, 3).unwrap();
+    process.update(map, &[1; 4], &[7; 8], 0).unwrap();
+    let path = process.put(b"/sys/fs/bpf/mine\0");
+    process.call(Command::ObjPin, &Attr::default().u64(0, path).u32(8, map as u32)).unwrap();
+    assert_eq!(
+        process.call(Command::ObjPin, &Attr::default().u64(0, path).u32(8, map as u32)),
+        Err(Errno::EEXIST)
+    );
+    process.descriptors.remove(&map);
+    let id = process.next_id(Command::MapGetNextId, 0).unwrap();
+    let other = process.call(Command::MapGetFdById, &Attr::default().u32(0, id)).unwrap() as i32;
+    assert_eq!(process.lookup(other, &[1; 4], 8), Ok(vec![7; 8]));
+    let pinned = process.call(Command::ObjGet, &Attr::default().u64(0, path).u32(12, 1 << 3)).unwrap() as i32;
+    assert_eq!(process.update(pinned, &[1; 4], &[7; 8], 0), Err(Errno::EPERM), "opened for reading");
+    let info = process.info(pinned, 88);
+    assert_eq!(u32::from_ne_bytes(info[4..8].try_into().unwrap()), id);
+    process.descriptors.clear();
+    process.pins.clear();
+    assert_eq!(process.next_id(Command::MapGetNextId, 0), Err(Errno::ENOENT));
+    assert_eq!(process.call(Command::MapGetFdById, &Attr::default().u32(0, id)), Err(Errno::ENOENT));
+}
+
+#[test]
+fn information_about_a_program_lists_its_maps_and_instructions() {
+    let mut process = Process::new();
+    let map = process.map(HASH, 4, 8, 3).unwrap();
+    let text = format!("r1 = map[{map}] ll\nr0 = 2\nexit");
+    let program = process.load_bytes(6, &by_descriptor(&text), 0, 0).0.unwrap() as i32;
+    let (ids, insns) = (process.put(&[0; 64]), process.put(&[0; 256]));
+    let mut info = vec![0; 232];
+    info[20..24].copy_from_slice(&256u32.to_ne_bytes());
+    info[32..40].copy_from_slice(&insns.to_ne_bytes());
+    info[52..56].copy_from_slice(&16u32.to_ne_bytes());
+    info[56..64].copy_from_slice(&ids.to_ne_bytes());
+    let room = process.put(&info);
+    let attr = Attr::default().u32(0, program as u32).u32(4, 232).u64(8, room);
+    process.call(Command::ObjGetInfoByFd, &attr).unwrap();
+    let info = process.get(room, 232).to_vec();
+    let word = |at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(20), word(52)), (6, 32, 1), "type, bytes of instructions, maps");
+    assert_eq!(&info[64..71], b"tested\0");
+    assert_eq!(process.get(insns + 24, 1), [0x95]);
+    let id = process.next_id(Command::MapGetNextId, 0).unwrap();
+    assert_eq!(process.get(ids, 4), id.to_ne_bytes());
+}
+
+#[test]
+fn batches_move_many_elements() {
+    let mut process = Process::new();
+    let map = process.map(HASH, 4, 4, 100).unwrap();
+    let keys: Vec<u8> = (0..50u32).flat_map(u32::to_ne_bytes).collect();
+    let (keys_at, values_at) = (process.put(&keys), process.put(&keys));
+    let attr = Attr::default().u64(16, keys_at).u64(24, values_at).u32(32, 50).u32(36, map as u32);
+    process.call(Command::MapUpdateBatch, &attr).unwrap();
+    assert_eq!(process.answer(32), 50);
+    let (out_keys, out_values, position) =
+        (process.put(&[0; 400]), process.put(&[0; 400]), process.put(&[0; 4]));
+    let (mut seen, mut from) = (Vec::new(), 0);
+    loop {
+        let attr = Attr::default().u64(0, from).u64(8, position).u64(16, out_keys).u64(24, out_values);
+        let answer = process.call(Command::MapLookupBatch, &attr.u32(32, 20).u32(36, map as u32));
+        let count = process.answer(32) as usize;
+        assert_eq!(process.get(out_keys, count * 4), process.get(out_values, count * 4));
+        let words = process.get(out_keys, count * 4).as_chunks::<4>().0;
+        seen.extend(words.iter().map(|word| u32::from_ne_bytes(*word)));
+        if answer == Err(Errno::ENOENT) {
+            break;
+        }
+        answer.unwrap();
+        from = position;
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..50).collect::<Vec<_>>());
+    let attr = Attr::default().u64(16, keys_at).u32(32, 50).u32(36, map as u32);
+    process.call(Command::MapDeleteBatch, &attr).unwrap();
+    assert_eq!(process.call(Command::MapDeleteBatch, &attr), Err(Errno::ENOENT));
+    assert_eq!(process.answer(32), 0, "none of them were there");
+}

@@ -51,6 +51,7 @@
 
 mod answer;
 mod btf;
+pub mod calls;
 mod entry;
 mod file;
 mod function;

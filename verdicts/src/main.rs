@@ -10,8 +10,8 @@ use std::thread;
 
 use skep_btf::Btf;
 use skep_verdicts::{
-    Answer, Entry, Run, Verdict, answers, entries, kernel_names, lifetimes, operation_requests, operations,
-    probe, request, sample, types, vm, with_answers, with_operation_answers, with_verdicts,
+    Answer, Entry, Run, Verdict, answers, calls, entries, kernel_names, lifetimes, operation_requests,
+    operations, probe, request, sample, types, vm, with_answers, with_operation_answers, with_verdicts,
 };
 
 /// The last number that a helper has: Linux adds functions of the kernel instead since 6.2.
@@ -23,6 +23,7 @@ usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdict
        verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.verdicts
        verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
        verdicts --vm VMLINUZ --maps FILE.maps
+       verdicts --vm VMLINUZ --calls FILE.calls
        verdicts --probe KFUNCS.tsv --vm VMLINUZ --out TABLE.tsv
 
 Asks a kernel for its verdict on every program of the files and rewrites the `linux:` and
@@ -38,6 +39,7 @@ Asks a kernel for its verdict on every program of the files and rewrites the `li
   --probe KFUNCS.tsv  writes what that kernel lets each type of program call: every helper, and the kernel functions in
                    the file's first column
   --maps FILE.maps  does the operations on maps in that file, and writes their answers into it
+  --calls FILE.calls  makes the system calls in that file, and writes their answers into it
   -v, -vv          prints logs too: whole logs, or with the state after each instruction
 ";
 
@@ -54,6 +56,7 @@ struct Options {
     sample: Option<usize>,
     probe: Option<PathBuf>,
     maps: Option<PathBuf>,
+    calls: Option<PathBuf>,
     seed: u64,
     files: Vec<PathBuf>,
 }
@@ -84,6 +87,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--lifetimes" => options.lifetimes = Some(words.next()?.parse().ok()?),
             "--sample" => options.sample = Some(words.next()?.parse().ok()?),
             "--maps" => options.maps = Some(words.next()?.into()),
+            "--calls" => options.calls = Some(words.next()?.into()),
             "--probe" => options.probe = Some(words.next()?.into()),
             "--seed" => options.seed = words.next()?.parse().ok()?,
             "--print" => options.print = true,
@@ -93,7 +97,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             _ => options.files.push(word.into()),
         }
     }
-    if options.maps.is_some() {
+    if options.maps.is_some() || options.calls.is_some() {
         return (options.kernel.is_some() && options.out.is_none() && options.files.is_empty())
             .then_some(options);
     }
@@ -145,6 +149,12 @@ fn run(options: &Options) -> Result<bool, String> {
         let maps = operations(&text).map_err(|error| named(&error))?;
         let output = vm::ask(kernel, &operation_requests(&maps))?;
         return written(path, &with_operation_answers(&text, &maps, &output).map_err(|error| named(&error))?);
+    }
+    if let (Some(path), Some(kernel)) = (&options.calls, &options.kernel) {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+        let output = vm::call(kernel, &calls::script(&text).map_err(|error| named(&error))?)?;
+        return written(path, &calls::with_call_answers(&text, &output).map_err(|error| named(&error))?);
     }
     let mut files = Vec::new();
     let mut requests = String::new();

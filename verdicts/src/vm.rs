@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// The guest's source.
 const GUEST: &str = include_str!("../guest/guest.c");
 
+/// The source of the guest that makes the calls of a script.
+const CALLS: &str = include_str!("../guest/calls.c");
+
 /// The time limit after which the machine is killed.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
@@ -28,17 +31,30 @@ const DONE: &str = "DONE";
 ///
 /// A program could not be started, or the machine did not end in time.
 pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
+    ask_with(GUEST, kernel, requests)
+}
+
+/// Lets the kernel in that file answer the calls of a [script](crate::calls::script).
+///
+/// # Errors
+///
+/// As for [`ask`].
+pub fn call(kernel: &Path, script: &str) -> Result<String, String> {
+    ask_with(CALLS, kernel, script)
+}
+
+fn ask_with(guest: &str, kernel: &Path, requests: &str) -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("skep-verdicts-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let answer = ask_in(&folder, kernel, requests);
+    let answer = ask_in(guest, &folder, kernel, requests);
     // A directory that remains does no harm.
     let _ = fs::remove_dir_all(&folder);
     answer
 }
 
-fn ask_in(folder: &Path, kernel: &Path, requests: &str) -> Result<String, String> {
+fn ask_in(guest: &str, folder: &Path, kernel: &Path, requests: &str) -> Result<String, String> {
     let initrd = folder.join("initrd");
-    let guest = fs::read(compiled(folder)?).map_err(|error| format!("the guest: {error}"))?;
+    let guest = fs::read(compiled(guest, folder)?).map_err(|error| format!("the guest: {error}"))?;
     let archive = archive(&[
         ("sys", 0o40755, &[]),
         ("dev", 0o40755, &[]),
@@ -76,9 +92,9 @@ fn ask_in(folder: &Path, kernel: &Path, requests: &str) -> Result<String, String
 }
 
 /// The guest as a static program.
-fn compiled(folder: &Path) -> Result<PathBuf, String> {
+fn compiled(guest: &str, folder: &Path) -> Result<PathBuf, String> {
     let (source, program) = (folder.join("guest.c"), folder.join("guest"));
-    fs::write(&source, GUEST).map_err(|error| format!("{}: {error}", source.display()))?;
+    fs::write(&source, guest).map_err(|error| format!("{}: {error}", source.display()))?;
     let status = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&source).status();
     match status {
         Ok(status) if status.success() => Ok(program),

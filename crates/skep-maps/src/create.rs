@@ -293,6 +293,11 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         | MapKind::Ringbuf
         | MapKind::UserRingbuf
         | MapKind::StackTrace
+        | MapKind::PerfEventArray
+        | MapKind::Devmap
+        | MapKind::DevmapHash
+        | MapKind::Cpumap
+        | MapKind::Xskmap
         | MapKind::Arena
         | MapKind::SkStorage => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.

@@ -257,6 +257,14 @@ attributes! {
     EnableStats {
         kind: u32,
     }
+    IterCreate {
+        link_fd: i32,
+        flags: u32,
+    }
+    TokenCreate {
+        flags: u32,
+        bpffs_fd: i32,
+    }
     BindMap {
         prog_fd: i32,
         map_fd: i32,

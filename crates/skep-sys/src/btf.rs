@@ -5,6 +5,7 @@ use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::log::Log;
+use crate::maps::no_token;
 use crate::object::{Handle, Object};
 use crate::system::System;
 use alloc::sync::Arc;
@@ -48,7 +49,7 @@ impl<E: Engine> System<E> {
             return Err(Errno::EINVAL);
         }
         if load.btf_flags & F_TOKEN_FD != 0 {
-            return Err(Errno::EBADF);
+            return Err(no_token(caller, load.btf_token_fd));
         }
         if load.btf_size > MOST {
             return Err(Errno::E2BIG);

@@ -43,6 +43,9 @@ pub trait Engine: Sized + 'static {
     /// Those of Linux for its kind.
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<Self::Map, Errno>;
 
+    /// Whether values of the map have a lock (`struct bpf_spin_lock`).
+    fn has_lock(&self, map: &Self::Map) -> bool;
+
     /// Bytes of memory that a map takes.
     fn map_memory(&self, map: &Self::Map) -> u64;
 
@@ -112,6 +115,9 @@ pub trait Engine: Sized + 'static {
 
     /// What is known about a loaded program.
     fn facts(&self, program: &Self::Program) -> ProgramFacts;
+
+    /// What test runs of programs like this one take.
+    fn runs_on(&self, program: &Self::Program) -> RunsOn;
 
     /// Runs a program as `BPF_PROG_TEST_RUN` does.
     ///
@@ -234,6 +240,17 @@ pub struct ProgramFacts {
     pub run_time: u64,
     /// How often it ran while statistics were on.
     pub run_count: u64,
+}
+
+/// What a test run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsOn {
+    /// There are no test runs of such programs.
+    Nothing,
+    /// A packet, and maybe a context.
+    Packet,
+    /// A context.
+    Context,
 }
 
 /// A test run.

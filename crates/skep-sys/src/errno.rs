@@ -48,6 +48,7 @@ numbers! {
     EOVERFLOW = 75, "A number does not fit.";
     EBADFD = 77, "The number is no open descriptor.";
     EILSEQ = 84, "Bytes form no valid text.";
+    ENOTSOCK = 88, "The descriptor is no socket.";
     EOPNOTSUPP = 95, "The operation is not supported here.";
     ENOTSUPP = 524, "The operation is not supported: the kernel's own number, which libc cannot name.";
 }

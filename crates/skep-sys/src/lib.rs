@@ -40,7 +40,7 @@ pub use caller::Caller;
 pub use command::Command;
 pub use engine::{
     Attachment, Batch, Engine, FunctionInfo, LineInfo, MapRequest, ProgramFacts, ProgramRequest, RunAnswer,
-    RunRequest, Value,
+    RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use links::LinkObject;

@@ -26,6 +26,9 @@ mod attach {
     ];
 }
 
+/// Numbers of types of programs.
+const SCHED_CLS_TYPE: u32 = 3;
+const XDP_TYPE: u32 = 6;
 /// `BPF_F_REPLACE`.
 const F_REPLACE: u32 = 1 << 2;
 /// The most bytes of the name of a tracepoint.
@@ -83,6 +86,10 @@ impl<E: Engine> System<E> {
         let program = caller.handle(create.prog_fd)?.program()?;
         let attachment = match create.attach_type {
             attach_type @ (attach::XDP | attach::TCX_INGRESS | attach::TCX_EGRESS) => {
+                let wanted = if attach_type == attach::XDP { XDP_TYPE } else { SCHED_CLS_TYPE };
+                if program.program_type() != wanted {
+                    return Err(Errno::EINVAL);
+                }
                 if attach_type != attach::XDP && (create.more[0] != 0 || create.flags != 0) {
                     // A place relative to others.
                     return Err(Errno::EINVAL);

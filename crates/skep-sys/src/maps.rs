@@ -19,18 +19,30 @@ use lock_api::Mutex;
 
 /// Numbers of kinds of maps that are treated in a way of their own.
 pub(crate) mod kind {
+    pub(crate) const HASH: u32 = 1;
+    pub(crate) const ARRAY: u32 = 2;
     pub(crate) const PROG_ARRAY: u32 = 3;
+    pub(crate) const PERF_EVENT_ARRAY: u32 = 4;
     pub(crate) const PERCPU_HASH: u32 = 5;
     pub(crate) const PERCPU_ARRAY: u32 = 6;
+    pub(crate) const CGROUP_ARRAY: u32 = 8;
+    pub(crate) const LRU_HASH: u32 = 9;
     pub(crate) const LRU_PERCPU_HASH: u32 = 10;
+    pub(crate) const LPM_TRIE: u32 = 11;
     pub(crate) const ARRAY_OF_MAPS: u32 = 12;
     pub(crate) const HASH_OF_MAPS: u32 = 13;
     pub(crate) const DEVMAP: u32 = 14;
+    pub(crate) const SOCKMAP: u32 = 15;
     pub(crate) const CPUMAP: u32 = 16;
+    pub(crate) const SOCKHASH: u32 = 18;
     pub(crate) const PERCPU_CGROUP_STORAGE: u32 = 21;
     pub(crate) const DEVMAP_HASH: u32 = 25;
+    pub(crate) const QUEUE: u32 = 22;
+    pub(crate) const STACK: u32 = 23;
     pub(crate) const STRUCT_OPS: u32 = 26;
+    pub(crate) const RINGBUF: u32 = 27;
     pub(crate) const BLOOM_FILTER: u32 = 30;
+    pub(crate) const USER_RINGBUF: u32 = 31;
     pub(crate) const ARENA: u32 = 33;
     /// The first number that Linux 6.12 does not know.
     pub(crate) const END: u32 = 34;
@@ -42,8 +54,13 @@ const F_WRONLY: u32 = 1 << 4;
 const F_ZERO_SEED: u32 = 1 << 6;
 const F_VTYPE_BTF_OBJ_FD: u32 = 1 << 15;
 const F_TOKEN_FD: u32 = 1 << 16;
-/// Flags that concern the descriptor, the memory's place and the request, but not how the map works.
-const NOT_OF_THE_MAP: u32 = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_ZERO_SEED | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
+const F_NO_PREALLOC: u32 = 1;
+/// Perf events stay in an array when their descriptors are closed.
+const F_PRESERVE_ELEMS: u32 = 1 << 11;
+/// All flags that hash tables may have.
+const HASH_FLAGS: u32 = 0x1df;
+/// The most bytes of the key of a `sockhash`.
+const SOCKHASH_KEY: u32 = 512;
 /// `BPF_F_LOCK`.
 const F_LOCK: u64 = 4;
 
@@ -124,6 +141,14 @@ impl<E: Engine> MapObject<E> {
         matches!(self.kind(), kind::PROG_ARRAY | kind::ARRAY_OF_MAPS | kind::HASH_OF_MAPS)
     }
 
+    /// Whether keys are indices, and all indices are keys, whether or not there is something.
+    fn is_array_of_descriptors(&self) -> bool {
+        matches!(
+            self.kind(),
+            kind::PROG_ARRAY | kind::PERF_EVENT_ARRAY | kind::CGROUP_ARRAY | kind::ARRAY_OF_MAPS
+        )
+    }
+
     /// Whether `held` mirrors its elements.
     fn mirrored(&self) -> bool {
         self.holds_references() || matches!(self.kind(), kind::DEVMAP | kind::DEVMAP_HASH | kind::CPUMAP)
@@ -144,6 +169,18 @@ impl<E: Engine> MapObject<E> {
         drop(held);
         drop(old);
         Ok(())
+    }
+
+    /// Identifiers in a map of references, from the one after so many elements on.
+    fn batch_of_ids(&self, from: Option<&[u8]>, count: usize) -> crate::engine::Batch {
+        let first = from.map_or(0, index_of) as usize;
+        let held = self.held.lock();
+        let wanted = held.iter().skip(first).take(count);
+        let elements: Vec<_> =
+            wanted.map(|(key, held)| (key.clone(), held.id().to_ne_bytes().to_vec())).collect();
+        let end = first.saturating_add(elements.len());
+        let next = (end < held.len()).then(|| (end as u32).to_ne_bytes().to_vec());
+        crate::engine::Batch { elements, next }
     }
 
     /// What may be done through a handle: nothing is written to a frozen map.
@@ -175,9 +212,6 @@ impl<E: Engine> MapObject<E> {
 impl<E: Engine> System<E> {
     pub(crate) fn map_create(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let create: MapCreate = attr.get()?;
-        if create.map_flags & F_VTYPE_BTF_OBJ_FD == 0 && create.value_type_btf_obj_fd != 0 {
-            return Err(Errno::EINVAL);
-        }
         if create.btf_vmlinux_value_type_id != 0 {
             if create.map_type != kind::STRUCT_OPS
                 || create.btf_key_type_id != 0
@@ -199,13 +233,13 @@ impl<E: Engine> System<E> {
             return Err(Errno::EINVAL);
         }
         if create.map_flags & F_TOKEN_FD != 0 {
-            // There are no tokens.
-            return Err(Errno::EBADF);
+            return Err(no_token(caller, create.map_token_fd));
         }
         if create.map_ifindex != 0 {
             // No device takes maps.
-            return Err(Errno::EINVAL);
+            return Err(Errno::EOPNOTSUPP);
         }
+        check_flags(&create)?;
         let name = name::parse(&create.map_name)?;
         let wants_inner = matches!(create.map_type, kind::ARRAY_OF_MAPS | kind::HASH_OF_MAPS);
         let inner = match wants_inner {
@@ -219,7 +253,7 @@ impl<E: Engine> System<E> {
             key_size: create.key_size,
             value_size: create.value_size,
             max_entries: create.max_entries,
-            flags: create.map_flags & !NOT_OF_THE_MAP,
+            flags: create.map_flags & !not_of_the_map(create.map_type),
             name: &name,
             extra: create.map_extra,
             inner: inner.as_ref().map(|inner| inner.map()),
@@ -252,6 +286,7 @@ impl<E: Engine> System<E> {
         if !map.access(access).read {
             return Err(Errno::EPERM);
         }
+        self.check_lock(&map, element.flags)?;
         let key = self.key(caller, &map, element.key)?;
         let mut value = vec![0; map.host_value_size()];
         if map.kind() == kind::BLOOM_FILTER {
@@ -264,13 +299,26 @@ impl<E: Engine> System<E> {
         Ok(0)
     }
 
+    /// Only values with a lock can be asked for under it.
+    fn check_lock(&self, map: &MapObject<E>, flags: u64) -> Result<(), Errno> {
+        if flags & F_LOCK != 0 && !self.engine().has_lock(map.map()) { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
     /// A value: of maps of references the identifier.
     fn value(&self, map: &MapObject<E>, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
-        if !map.holds_references() {
-            return self.engine().lookup(map.map(), key, value, flags);
-        }
-        if map.kind() == kind::PROG_ARRAY && index_of(key) >= map.create.max_entries {
-            return Err(Errno::ENOENT);
+        match map.kind() {
+            kind::PERF_EVENT_ARRAY | kind::RINGBUF | kind::USER_RINGBUF => return Err(Errno::ENOTSUPP),
+            kind::ARENA => return Err(Errno::EINVAL),
+            _ if !map.holds_references() => {
+                self.engine().lookup(map.map(), key, value, flags)?;
+                if map.mirrored() && value.len() == 8 {
+                    // Of a target's program, the identifier.
+                    let id = map.held.lock().get(key).map_or(0, Held::id);
+                    value[4..].copy_from_slice(&id.to_ne_bytes());
+                }
+                return Ok(());
+            }
+            _ => {}
         }
         let id = map.held.lock().get(key).map(Held::id).ok_or(Errno::ENOENT)?;
         value.copy_from_slice(&id.to_ne_bytes());
@@ -292,6 +340,7 @@ impl<E: Engine> System<E> {
         if !map.access(access).write {
             return Err(Errno::EPERM);
         }
+        self.check_lock(&map, element.flags)?;
         let key = self.key(caller, &map, element.key)?;
         let mut value = vec![0; map.host_value_size()];
         caller.read(element.value, &mut value)?;
@@ -314,17 +363,20 @@ impl<E: Engine> System<E> {
         };
         let engine = self.engine();
         match map.kind() {
-            kind::PROG_ARRAY | kind::ARRAY_OF_MAPS if flags != 0 && flags != 2 => {
-                if flags > 4 {
-                    Err(Errno::EINVAL)
-                } else {
-                    Err(Errno::EEXIST)
-                }
+            _ if map.is_array_of_descriptors() && flags != 0 => Err(Errno::EINVAL),
+            _ if map.is_array_of_descriptors() && index_of(key) >= map.create.max_entries => {
+                Err(Errno::E2BIG)
+            }
+            kind::RINGBUF | kind::USER_RINGBUF => Err(Errno::ENOTSUPP),
+            kind::ARENA => Err(Errno::EOPNOTSUPP),
+            // No descriptor is a socket of the engine's, or a perf event.
+            kind::SOCKMAP | kind::SOCKHASH => Err(Errno::ENOTSOCK),
+            kind::PERF_EVENT_ARRAY => Err(Errno::EBADF),
+            kind::CGROUP_ARRAY => {
+                let id = caller.control_group(descriptor(0))? as u32;
+                engine.update(map.map(), key, Value::Bytes(&id.to_ne_bytes()), flags)
             }
             kind::PROG_ARRAY => {
-                if index_of(key) >= map.create.max_entries {
-                    return Err(Errno::E2BIG);
-                }
                 let program = caller.handle(descriptor(0))?.program()?;
                 map.change(key, || {
                     engine.update(map.map(), key, Value::Program(program.program()), flags)?;
@@ -365,8 +417,13 @@ impl<E: Engine> System<E> {
     }
 
     fn remove(&self, map: &MapObject<E>, key: &[u8]) -> Result<(), Errno> {
-        if map.kind() == kind::PROG_ARRAY && index_of(key) >= map.create.max_entries {
+        if map.is_array_of_descriptors() && index_of(key) >= map.create.max_entries {
             return Err(Errno::E2BIG);
+        }
+        match map.kind() {
+            kind::RINGBUF | kind::USER_RINGBUF => return Err(Errno::ENOTSUPP),
+            kind::PERF_EVENT_ARRAY => return Err(Errno::ENOENT),
+            _ => {}
         }
         if map.mirrored() {
             return map.change(key, || self.engine().delete(map.map(), key).map(|()| None));
@@ -385,7 +442,16 @@ impl<E: Engine> System<E> {
             address => Some(self.key(caller, &map, address)?),
         };
         let mut next = vec![0; map.create.key_size as usize];
-        if map.kind() == kind::HASH_OF_MAPS {
+        if map.is_array_of_descriptors() {
+            let index = after.as_deref().map(index_of).filter(|index| *index < map.create.max_entries);
+            let index = index.map_or(0, |index| index + 1);
+            if index >= map.create.max_entries {
+                return Err(Errno::ENOENT);
+            }
+            next.copy_from_slice(&index.to_ne_bytes());
+        } else if matches!(map.kind(), kind::RINGBUF | kind::USER_RINGBUF) {
+            return Err(Errno::ENOTSUPP);
+        } else if map.kind() == kind::HASH_OF_MAPS {
             let held = map.held.lock();
             let found = match &after {
                 Some(after) if held.contains_key(after) => held
@@ -411,13 +477,17 @@ impl<E: Engine> System<E> {
         if !access.read || !access.write {
             return Err(Errno::EPERM);
         }
-        // Queues and stacks have no flags.
-        let no_keys = matches!(map.kind(), 22 | 23);
-        if element.flags != 0 && no_keys {
-            return Err(Errno::EINVAL);
-        }
+        self.check_lock(&map, element.flags)?;
         let key = self.key(caller, &map, element.key)?;
-        if map.holds_references() {
+        if !matches!(
+            map.kind(),
+            kind::HASH
+                | kind::PERCPU_HASH
+                | kind::LRU_HASH
+                | kind::LRU_PERCPU_HASH
+                | kind::QUEUE
+                | kind::STACK
+        ) {
             return Err(Errno::ENOTSUPP);
         }
         let mut value = vec![0; map.host_value_size()];
@@ -432,11 +502,8 @@ impl<E: Engine> System<E> {
         if map.kind() == kind::STRUCT_OPS {
             return Err(Errno::ENOTSUPP);
         }
-        if !access.write {
+        if !map.access(access).write {
             return Err(Errno::EPERM);
-        }
-        if map.frozen.load(Ordering::Acquire) {
-            return Err(Errno::EBUSY);
         }
         self.engine().freeze(map.map())?;
         // Pairs with the load in `access`.
@@ -458,9 +525,13 @@ impl<E: Engine> System<E> {
         if reads && !access.read || writes && !access.write {
             return Err(Errno::EPERM);
         }
-        if batch.elem_flags & !F_LOCK != 0 || batch.flags != 0 {
+        if !what.is_for(map.kind()) {
+            return Err(Errno::ENOTSUPP);
+        }
+        if batch.elem_flags & !F_LOCK != 0 {
             return Err(Errno::EINVAL);
         }
+        self.check_lock(&map, batch.elem_flags)?;
         let zero = 0u32.to_ne_bytes();
         if batch.count == 0 {
             return Ok(0);
@@ -470,7 +541,8 @@ impl<E: Engine> System<E> {
         let count = batch.count as usize;
         if reads {
             attr.put(caller, COUNT, &zero)?;
-            let mut from = vec![0; self.engine().batch_position_size(map.map())];
+            let size = if map.holds_references() { 4 } else { self.engine().batch_position_size(map.map()) };
+            let mut from = vec![0; size];
             let from = match batch.in_batch {
                 0 => None,
                 address => {
@@ -478,10 +550,10 @@ impl<E: Engine> System<E> {
                     Some(&from[..])
                 }
             };
-            if map.holds_references() {
-                return Err(Errno::ENOTSUPP);
-            }
-            let found = self.engine().batch(map.map(), from, count, what == BatchOf::Take)?;
+            let found = match map.holds_references() {
+                true => map.batch_of_ids(from, count),
+                false => self.engine().batch(map.map(), from, count, what == BatchOf::Take)?,
+            };
             for (at, (key, value)) in found.elements.iter().enumerate() {
                 caller.write(batch.keys.wrapping_add((at * key_size) as u64), key)?;
                 caller.write(batch.values.wrapping_add((at * value_size) as u64), value)?;
@@ -522,6 +594,54 @@ pub(crate) enum BatchOf {
     Take,
     Update,
     Delete,
+}
+
+impl BatchOf {
+    /// Whether maps of that kind have such batches.
+    fn is_for(self, kind: u32) -> bool {
+        match kind {
+            kind::HASH | kind::PERCPU_HASH | kind::LRU_HASH | kind::LRU_PERCPU_HASH => true,
+            kind::ARRAY | kind::PERCPU_ARRAY => matches!(self, Self::Lookup | Self::Update),
+            kind::LPM_TRIE | kind::ARRAY_OF_MAPS | kind::HASH_OF_MAPS => self != Self::Take,
+            _ => false,
+        }
+    }
+}
+
+/// Flags that concern the descriptor, the memory's place and the request, but not how the map works.
+fn not_of_the_map(kind: u32) -> u32 {
+    let always = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_ZERO_SEED | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
+    if kind == kind::PERF_EVENT_ARRAY { always | F_PRESERVE_ELEMS } else { always }
+}
+
+/// Flags that the kind does not have, among those that the engine does not see.
+fn check_flags(create: &MapCreate) -> Result<(), Errno> {
+    let has = |flags: u32| create.map_flags & flags != 0;
+    let kind = create.map_type;
+    let seeded = [1, 5, 9, 10, 13, 30].contains(&kind);
+    let per_cpu = [kind::PERCPU_HASH, kind::PERCPU_ARRAY, kind::LRU_PERCPU_HASH].contains(&kind);
+    let without_access = [kind::CPUMAP, kind::RINGBUF, kind::USER_RINGBUF].contains(&kind);
+    if has(F_ZERO_SEED) && !seeded
+        || has(F_NUMA_NODE) && per_cpu
+        || has(F_RDONLY | F_WRONLY) && without_access
+    {
+        return Err(Errno::EINVAL);
+    }
+    if [kind::LRU_HASH, kind::LRU_PERCPU_HASH].contains(&kind) && has(F_NO_PREALLOC) && !has(!HASH_FLAGS) {
+        return Err(Errno::ENOTSUPP);
+    }
+    if kind == kind::SOCKHASH && create.key_size > SOCKHASH_KEY {
+        return Err(Errno::E2BIG);
+    }
+    Ok(())
+}
+
+/// The error for a descriptor that should be a token: there are none.
+pub(crate) fn no_token<E: Engine>(caller: &mut impl Caller<E>, descriptor: i32) -> Errno {
+    match caller.handle(descriptor) {
+        Err(Errno::EBADF) => Errno::EBADF,
+        _ => Errno::EINVAL,
+    }
 }
 
 fn index_of(key: &[u8]) -> u32 {

@@ -14,7 +14,7 @@ pub const NAME_SIZE: usize = 16;
 pub(crate) fn parse(field: &[u8; NAME_SIZE]) -> Result<String, Errno> {
     let end = field.iter().position(|byte| *byte == 0).ok_or(Errno::EINVAL)?;
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-    if !field[..end].iter().all(allowed) || field[end..].iter().any(|byte| *byte != 0) {
+    if !field[..end].iter().all(allowed) {
         return Err(Errno::EINVAL);
     }
     Ok(String::from_utf8_lossy(&field[..end]).into_owned())

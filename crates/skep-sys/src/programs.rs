@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::engine::{Engine, FunctionInfo, LineInfo, ProgramRequest};
 use crate::errno::Errno;
 use crate::log::Log;
-use crate::maps::MapObject;
+use crate::maps::{MapObject, no_token};
 use crate::name;
 use crate::object::{Handle, Object};
 use crate::system::System;
@@ -28,6 +28,8 @@ const FLAGS: u32 = 0xff | F_TOKEN_FD;
 const F_TOKEN_FD: u32 = 1 << 16;
 /// Kinds of programs that Linux 6.12 knows: below this.
 const TYPES_END: u32 = 33;
+/// Types of programs whose target has a type: tracing, struct_ops, ext, lsm.
+const WITH_TARGET: [u32; 4] = [26, 27, 28, 29];
 /// Bytes of `struct bpf_func_info` and `struct bpf_line_info` that this library knows, and the most of a record.
 const FUNCTION_INFO: u32 = 8;
 const LINE_INFO: u32 = 16;
@@ -120,18 +122,21 @@ impl<E: Engine> System<E> {
             return Err(Errno::EINVAL);
         }
         if load.prog_flags & F_TOKEN_FD != 0 {
-            return Err(Errno::EBADF);
+            return Err(no_token(caller, load.prog_token_fd));
         }
         if load.insn_cnt == 0 || load.insn_cnt > MOST_INSNS {
             return Err(Errno::E2BIG);
         }
         let attach_program = match (load.attach_prog_fd, load.attach_btf_id) {
             (0, _) => None,
-            (descriptor, _) => match caller.handle(descriptor) {
-                Ok(handle) => Some(handle.program()?),
-                Err(_) => return Err(Errno::EBADF),
-            },
+            // It may also be types of a module: there are none.
+            (descriptor, _) => {
+                Some(caller.handle(descriptor).and_then(|handle| handle.program()).or(Err(Errno::EINVAL))?)
+            }
         };
+        if load.attach_btf_id != 0 && !WITH_TARGET.contains(&load.prog_type) {
+            return Err(Errno::EINVAL);
+        }
         if load.prog_type == 0 || load.prog_type >= TYPES_END {
             return Err(Errno::EINVAL);
         }
@@ -140,7 +145,7 @@ impl<E: Engine> System<E> {
         let licence = self.licence(caller, load.license)?;
         if load.prog_ifindex != 0 {
             // No device runs programs.
-            return Err(Errno::EINVAL);
+            return Err(Errno::EOPNOTSUPP);
         }
         let name = name::parse(&load.prog_name)?;
         let mut log = Log::new(load.log_level, load.log_buf, load.log_size)?;
@@ -207,11 +212,9 @@ impl<E: Engine> System<E> {
         log: &mut Log,
     ) -> Result<Parts<E>, Errno> {
         let counts = load.func_info_cnt != 0 || load.line_info_cnt != 0;
-        let btf = match (load.prog_btf_fd, counts) {
-            (0, false) => None,
-            (descriptor, _) => Some(caller.handle(descriptor)?.btf()?),
-        };
-        if load.core_relo_cnt != 0 {
+        // Without functions and lines, Linux does not look at the rest.
+        let btf = if counts { Some(caller.handle(load.prog_btf_fd)?.btf()?) } else { None };
+        if counts && load.core_relo_cnt != 0 {
             log.line("CO-RE relocations are applied by loaders here: this runtime takes no core_relos");
             return Err(Errno::EOPNOTSUPP);
         }

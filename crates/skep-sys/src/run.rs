@@ -2,7 +2,7 @@
 
 use crate::attr::{Attr, TestRun};
 use crate::caller::Caller;
-use crate::engine::{Engine, RunRequest};
+use crate::engine::{Engine, RunRequest, RunsOn};
 use crate::errno::Errno;
 use crate::system::System;
 use alloc::vec;
@@ -21,11 +21,19 @@ impl<E: Engine> System<E> {
         if unpaired(run.ctx_size_in, run.ctx_in) || unpaired(run.ctx_size_out, run.ctx_out) {
             return Err(Errno::EINVAL);
         }
+        let on = self.engine().runs_on(program.program());
+        match on {
+            RunsOn::Nothing => return Err(Errno::ENOTSUPP),
+            RunsOn::Context if run.data_in != 0 || run.data_out != 0 => {
+                return Err(Errno::EINVAL);
+            }
+            _ => {}
+        }
         if run.data_size_in > MOST || run.ctx_size_in > MOST {
             return Err(Errno::E2BIG);
         }
         let mut input = |address: u64, size: u32| -> Result<Option<Vec<u8>>, Errno> {
-            if address == 0 {
+            if address == 0 && size == 0 {
                 return Ok(None);
             }
             let mut bytes = vec![0; size as usize];
@@ -33,7 +41,7 @@ impl<E: Engine> System<E> {
             Ok(Some(bytes))
         };
         let request = RunRequest {
-            data: input(run.data_in, run.data_size_in)?,
+            data: if on == RunsOn::Packet { input(run.data_in, run.data_size_in)? } else { None },
             context: input(run.ctx_in, run.ctx_size_in)?,
             context_out: run.ctx_size_out != 0,
             repeat: run.repeat,

@@ -1,6 +1,6 @@
 //! The system call: which command does what.
 
-use crate::attr::{Attr, ById, EnableStats, MapById, NextId, ObjectPath};
+use crate::attr::{Attr, ById, EnableStats, IterCreate, MapById, NextId, ObjectPath, TokenCreate};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
 use crate::command::Command;
@@ -123,19 +123,36 @@ impl<E: Engine> System<E> {
                 let stats: EnableStats = attr.get()?;
                 Err(if stats.kind == 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL })
             }
-            // A caller without capabilities over the user namespace of a BPF file system.
-            Command::TokenCreate => Err(Errno::EPERM),
-            Command::ProgAttach
-            | Command::ProgDetach
-            | Command::ProgQuery
-            | Command::TaskFdQuery
-            | Command::IterCreate => Err(Errno::EINVAL),
+            Command::TokenCreate => {
+                let create: TokenCreate = attr.get()?;
+                if create.flags != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                match caller.handle(create.bpffs_fd) {
+                    Err(Errno::EBADF) => Err(Errno::EBADF),
+                    // As for a caller without capabilities over the file system's user namespace.
+                    _ => Err(Errno::EPERM),
+                }
+            }
+            Command::IterCreate => {
+                let create: IterCreate = attr.get()?;
+                if create.flags != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                caller.handle(create.link_fd)?.link()?;
+                // No link of this library is one of an iterator.
+                Err(Errno::EINVAL)
+            }
+            Command::ProgAttach | Command::ProgDetach | Command::ProgQuery | Command::TaskFdQuery => {
+                Err(Errno::EINVAL)
+            }
         }
     }
 
     fn pin(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let (fields, directory) = path_fields(attr, F_PATH_FD)?;
-        let handle = caller.handle(fields.bpf_fd)?;
+        // Linux tries it as each kind of object, and says of none why it is not one.
+        let handle = caller.handle(fields.bpf_fd).or(Err(Errno::EINVAL))?;
         if matches!(handle.object(), Object::Btf(_)) {
             return Err(Errno::EINVAL);
         }

@@ -100,6 +100,13 @@ impl Packet {
         self.buffer[self.start..self.end].copy_from_slice(bytes);
     }
 
+    /// Makes the first bytes metadata before the packet.
+    #[cfg(feature = "sys")]
+    pub(crate) fn begin_after(&mut self, metadata: usize) {
+        self.meta = self.start;
+        self.start += metadata;
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]

@@ -6,6 +6,8 @@
 //!
 //! Needs the feature `sys`. `skep exec` serves whole applications with it; an emulator can do the same.
 
+#[cfg(test)]
+mod calls_tests;
 mod links;
 mod maps;
 mod programs;
@@ -18,7 +20,8 @@ use crate::runtime::Runtime;
 use crate::world::World;
 use skep_btf::Btf;
 use skep_sys::{
-    Attachment, Batch, Engine, Errno, MapRequest, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, Value,
+    Attachment, Batch, Engine, Errno, MapRequest, ProgramFacts, ProgramRequest, RunAnswer, RunRequest,
+    RunsOn, Value,
 };
 use std::sync::Arc;
 
@@ -88,6 +91,10 @@ impl Engine for SysEngine {
         SysMap::create(&self.runtime, request)
     }
 
+    fn has_lock(&self, map: &SysMap) -> bool {
+        map.has_lock()
+    }
+
     fn map_memory(&self, map: &SysMap) -> u64 {
         map.map().memory()
     }
@@ -104,8 +111,8 @@ impl Engine for SysEngine {
         map.delete(key)
     }
 
-    fn take(&self, map: &SysMap, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
-        map.take(key, value, flags)
+    fn take(&self, map: &SysMap, key: &[u8], value: &mut [u8], _: u64) -> Result<(), Errno> {
+        map.take(key, value)
     }
 
     fn next_key(&self, map: &SysMap, after: Option<&[u8]>, next: &mut [u8]) -> Result<(), Errno> {
@@ -135,6 +142,10 @@ impl Engine for SysEngine {
 
     fn facts(&self, program: &SysProgram) -> ProgramFacts {
         program.facts()
+    }
+
+    fn runs_on(&self, program: &SysProgram) -> RunsOn {
+        run::runs_on(program.program())
     }
 
     fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {

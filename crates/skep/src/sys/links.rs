@@ -37,7 +37,7 @@ impl SysLink {
                 return Err(Errno::EINVAL);
             }
             // A device has one XDP program.
-            if !world.attached(*index, place).map_err(|error| errno(&error))?.is_empty() {
+            if !world.attached(*index, place).map_err(|_| Errno::EINVAL)?.is_empty() {
                 return Err(Errno::EBUSY);
             }
         }

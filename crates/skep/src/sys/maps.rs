@@ -2,10 +2,11 @@
 
 use super::{SysEngine, errno};
 use crate::arrays::{MapArray, MapHash, ProgramArray};
+use crate::contract;
 use crate::object::Object;
 use crate::runtime::Runtime;
 use crate::targets::TargetMap;
-use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialKind};
 use skep_btf::Btf;
 use skep_maps::{Map, MapError, UpdateFlags};
 use skep_sys::{Batch, Errno, MapRequest, Value};
@@ -17,6 +18,7 @@ pub struct SysMap {
     map: Arc<Map>,
     holds: Holds,
     types: Option<Arc<Btf>>,
+    cpus: u32,
 }
 
 /// What its elements lead to.
@@ -67,7 +69,7 @@ impl SysMap {
         } else {
             TargetMap::new(&map).map_or(Holds::Bytes, Holds::Targets)
         };
-        Ok(Self { map, holds, types })
+        Ok(Self { map, holds, types, cpus: runtime.cpus() })
     }
 
     /// The map.
@@ -78,6 +80,10 @@ impl SysMap {
     /// The types that it was created with.
     pub(super) fn types(&self) -> Option<&Arc<Btf>> {
         self.types.as_ref()
+    }
+
+    pub(super) fn has_lock(&self) -> bool {
+        self.map.def().fields.iter().any(|field| field.kind == SpecialKind::SpinLock)
     }
 
     fn has_keys(&self) -> bool {
@@ -92,6 +98,11 @@ impl SysMap {
                 return if there { Ok(()) } else { Err(Errno::ENOENT) };
             }
             _ if flags & LOCK != 0 => self.map.lookup_locked(key),
+            // No key of a trie is that long.
+            MapKind::LpmTrie => match self.map.lookup(key) {
+                Err(MapError::PrefixTooLong { .. }) => Ok(None),
+                found => found,
+            },
             _ => self.map.lookup(key),
         };
         copy(found, value)
@@ -107,6 +118,9 @@ impl SysMap {
                 array.set(index()?, &inner.map).map(drop).map_err(|error| errno(&error))
             }
             (Holds::MapsByKey(table), Value::Map(inner)) => {
+                if let Some(wanted) = &self.map.def().inner {
+                    contract::fits(wanted, &inner.map, self.cpus).map_err(|error| errno(&error))?;
+                }
                 let there = table.get(key).is_some();
                 match UpdateFlags::from_number(flags) {
                     Some(UpdateFlags::NoExist) if there => return Err(Errno::EEXIST),
@@ -150,18 +164,17 @@ impl SysMap {
             }
             Holds::Maps(array) => removed(array.remove(index()?).map_err(|error| errno(&error))?.is_some()),
             Holds::MapsByKey(table) => removed(table.remove(key).map_err(|error| errno(&error))?.is_some()),
+            Holds::Bytes if self.map.kind() == MapKind::StackTrace => {
+                // There are as many as the next power of two.
+                let most = self.map.def().max_entries.next_power_of_two();
+                if index()? >= most { Err(Errno::E2BIG) } else { self.map.delete(key).map_err(number) }
+            }
             Holds::Bytes | Holds::Targets(_) => self.map.delete(key).map_err(number),
         }
     }
 
-    pub(super) fn take(&self, key: &[u8], value: &mut [u8], flags: u64) -> Result<(), Errno> {
-        if flags & LOCK != 0 {
-            // Taken as a whole, so the lock adds nothing; a value without one cannot be asked for it.
-            let lock = |field: &skep_abi::SpecialField| field.kind == skep_abi::SpecialKind::SpinLock;
-            if !self.map.def().fields.iter().any(lock) {
-                return Err(Errno::EINVAL);
-            }
-        }
+    pub(super) fn take(&self, key: &[u8], value: &mut [u8]) -> Result<(), Errno> {
+        // Taken as a whole, so the lock adds nothing.
         let found = match self.map.kind() {
             MapKind::Queue | MapKind::Stack => self.map.pop(),
             _ => self.map.lookup_and_delete(key),

@@ -19,10 +19,14 @@ use std::sync::Arc;
 pub struct SysProgram {
     program: Program,
     gpl_compatible: bool,
+    /// As Linux 6.12 computes it.
+    tag: [u8; 8],
 }
 
 /// `BPF_F_SLEEPABLE`.
 const F_SLEEPABLE: u32 = 1 << 4;
+/// The number of the type.
+const STRUCT_OPS: u32 = 27;
 /// Levels of the log: all paths, and only statistics.
 const ALL_PATHS: u32 = 2;
 const STATISTICS: u32 = 4;
@@ -38,11 +42,26 @@ impl SysProgram {
         let level = log.as_ref().map_or(0, |_| request.log_level);
         let log = log.unwrap_or(&mut unwatched);
         let program_type = type_of(request.program_type, request.expected_attach_type)?;
+        if request.program_type == STRUCT_OPS {
+            log("struct_ops programs need a structure of the kernel, of which there is none");
+            return Err(Errno::ENOTSUPP);
+        }
+        let sleeps = request.flags & F_SLEEPABLE != 0;
+        if program_type.always_sleeps && !sleeps {
+            log("Syscall programs can only be sleepable");
+            return Err(Errno::EINVAL);
+        }
+        if sleeps && !program_type.may_sleep && !program_type.always_sleeps {
+            log("Only fentry/fexit/fmod_ret, lsm, iter, uprobe, and struct_ops programs can be sleepable");
+            return Err(Errno::EINVAL);
+        }
         let source = source(program_type, host, request).map_err(|(error, reason)| {
             log(&reason);
             error
         })?;
         let gpl_compatible = source.gpl_compatible;
+        let tag = skep_isa::tag_sha1(&skep_isa::with_map_descriptors(&source.insns));
+        let tag = tag.map_err(|_| Errno::EINVAL)?.0;
         let name = source.name.clone();
         let maps: Vec<&SysMap> = request.maps.iter().map(|map| map.map()).collect();
         let definitions = definitions(&maps);
@@ -56,7 +75,7 @@ impl SysProgram {
         for (def, map) in definitions.iter().zip(&maps) {
             linker = linker.map(&def.name, Arc::clone(map.map()));
         }
-        if request.flags & F_SLEEPABLE != 0 {
+        if sleeps {
             linker = linker.sleepable(true);
         }
         if level != 0 {
@@ -71,7 +90,7 @@ impl SysProgram {
             refusal(&error)
         })?;
         let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
-        Ok(Self { program, gpl_compatible })
+        Ok(Self { program, gpl_compatible, tag })
     }
 
     /// The program.
@@ -82,7 +101,7 @@ impl SysProgram {
     pub(super) fn facts(&self) -> ProgramFacts {
         let verified = self.program.verified();
         ProgramFacts {
-            tag: verified.tag(),
+            tag: self.tag,
             translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
             compiled: Vec::new(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),

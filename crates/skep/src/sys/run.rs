@@ -2,10 +2,10 @@
 
 use super::errno;
 use crate::context::Context;
-use crate::packet::{Packet, PacketInfo};
+use crate::packet::{Checksum, Packet, PacketInfo};
 use crate::program::Program;
 use skep_abi::Native;
-use skep_sys::{Errno, RunAnswer, RunRequest};
+use skep_sys::{Errno, RunAnswer, RunRequest, RunsOn};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -15,8 +15,20 @@ const ETHERNET: usize = 14;
 const MOST: usize = 1 << 16;
 /// `BPF_F_TEST_RUN_ON_CPU`.
 const F_RUN_ON_CPU: u32 = 1;
+/// The most bytes of metadata before a packet.
+const MOST_METADATA: usize = 32;
+/// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`.
+const F_CHECKSUM_COMPLETE: u32 = 4;
 /// The most repetitions that one call makes: a caller that wants more calls again.
 const MOST_RUNS: u32 = 100_000_000;
+
+pub(super) fn runs_on(program: &Program) -> RunsOn {
+    match (program.program_type().name, program.program_type().native) {
+        (_, Some(Native::Xdp | Native::Skb)) => RunsOn::Packet,
+        ("raw_tracepoint" | "raw_tracepoint_writable" | "syscall", _) => RunsOn::Context,
+        _ => RunsOn::Nothing,
+    }
+}
 
 pub(super) fn run(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     if request.repeat > MOST_RUNS {
@@ -67,13 +79,14 @@ mod md {
     pub(super) const SIZE: usize = 24;
     pub(super) const DATA: usize = 0;
     pub(super) const DATA_END: usize = 4;
+    pub(super) const META: usize = 8;
     pub(super) const IFINDEX: usize = 12;
     pub(super) const QUEUE: usize = 16;
     pub(super) const EGRESS: usize = 20;
 }
 
 fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
-    if request.flags != 0 || request.batch_size != 0 || request.cpu != 0 {
+    if request.flags != 0 || request.batch_size != 0 {
         // Frames that live on in the world are not provided.
         return Err(Errno::EINVAL);
     }
@@ -82,13 +95,17 @@ fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
         return Err(Errno::EINVAL);
     }
     let mut info = PacketInfo::default();
+    let mut metadata = 0;
     if let Some(context) = &request.context {
         only(context.get(md::SIZE..).unwrap_or_default(), &[]).map_err(|_| Errno::E2BIG)?;
         let word = |at: usize| field(context, at..at + 4) as u32;
         // The metadata begins at 0, the packet at `data`, and all ends where the bytes end.
-        if word(md::EGRESS) != 0 || word(md::DATA_END) as usize != data.len() || word(md::DATA) != 0 {
+        let (from, end) = (word(md::DATA) as usize, word(md::DATA_END) as usize);
+        let aligned = from.is_multiple_of(4) && from <= MOST_METADATA && data.len() >= from + ETHERNET;
+        if word(md::META) != 0 || word(md::EGRESS) != 0 || end > data.len() || from > end || !aligned {
             return Err(Errno::EINVAL);
         }
+        metadata = from;
         if word(md::IFINDEX) == 0 && word(md::QUEUE) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -100,6 +117,7 @@ fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
         || {
             let mut packet = packet.borrow_mut();
             packet.set(data);
+            packet.begin_after(metadata);
             packet.info = info;
         },
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
@@ -146,8 +164,7 @@ mod buff {
 }
 
 fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
-    // Linux also knows a flag for checksums of whole packets.
-    if request.flags != 0 || request.batch_size != 0 || request.cpu != 0 {
+    if request.flags & !F_CHECKSUM_COMPLETE != 0 || request.batch_size != 0 || request.cpu != 0 {
         return Err(Errno::EINVAL);
     }
     let data = request.data.as_deref().ok_or(Errno::EINVAL)?;
@@ -172,6 +189,9 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
         if lengths || info.gso_segs > 65_535 {
             return Err(Errno::EINVAL);
         }
+    }
+    if request.flags & F_CHECKSUM_COMPLETE != 0 {
+        info.checksum = Checksum::Complete { sum: sum(&data[ETHERNET..]) };
     }
     let packet = std::cell::RefCell::new(Packet::new(data));
     let (result, duration) = repeated(
@@ -203,6 +223,16 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     put(0, &(packet.bytes().len() as u32).to_ne_bytes());
     let bytes = packet.bytes().to_vec();
     Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context) })
+}
+
+/// The one's-complement sum of bytes, in the order of the machine.
+fn sum(bytes: &[u8]) -> u32 {
+    let words =
+        bytes.chunks(2).map(|two| u32::from(u16::from_ne_bytes([two[0], two.get(1).copied().unwrap_or(0)])));
+    words.fold(0, |sum, word| {
+        let (sum, carry) = u32::overflowing_add(sum, word);
+        sum + u32::from(carry)
+    })
 }
 
 /// A raw tracepoint: its arguments are the context.

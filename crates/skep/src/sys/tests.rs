@@ -6,19 +6,19 @@ use skep_sys::{Caller, Command, Errno, Handle, System};
 use std::collections::BTreeMap;
 
 /// A process: 1 MiB of memory from address [`BASE`] on, descriptors, files.
-struct Process {
-    system: System<SysEngine>,
-    memory: Vec<u8>,
+pub(super) struct Process {
+    pub(super) system: System<SysEngine>,
+    pub(super) memory: Vec<u8>,
     /// Where the next thing goes.
-    free: usize,
-    descriptors: BTreeMap<i32, Handle<SysEngine>>,
+    pub(super) free: usize,
+    pub(super) descriptors: BTreeMap<i32, Handle<SysEngine>>,
     pins: BTreeMap<Vec<u8>, Handle<SysEngine>>,
 }
 
-const BASE: u64 = 0x10000;
+pub(super) const BASE: u64 = 0x10000;
 
 /// The part of a process that a call sees.
-struct Seen<'a>(&'a mut Process);
+pub(super) struct Seen<'a>(pub(super) &'a mut Process);
 
 impl Seen<'_> {
     fn at(&self, address: u64, len: usize) -> Result<std::ops::Range<usize>, Errno> {
@@ -45,7 +45,9 @@ impl Caller<SysEngine> for Seen<'_> {
     }
 
     fn handle(&mut self, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
-        self.0.descriptors.get(&descriptor).cloned().ok_or(Errno::EBADF)
+        // The first three are other files.
+        let other = if (0..3).contains(&descriptor) { Errno::EINVAL } else { Errno::EBADF };
+        self.0.descriptors.get(&descriptor).cloned().ok_or(other)
     }
 
     fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
@@ -55,6 +57,10 @@ impl Caller<SysEngine> for Seen<'_> {
     }
 
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
+        let inside = path.strip_prefix(b"/sys/fs/bpf/").is_some_and(|name| !name.contains(&b'/'));
+        if !inside {
+            return Err(Errno::ENOENT);
+        }
         if self.0.pins.contains_key(path) {
             return Err(Errno::EEXIST);
         }
@@ -73,7 +79,7 @@ impl Caller<SysEngine> for Seen<'_> {
 
 /// Attributes under construction: numbers at offsets.
 #[derive(Default)]
-struct Attr(Vec<u8>);
+pub(super) struct Attr(pub(super) Vec<u8>);
 
 impl Attr {
     fn u32(mut self, at: usize, number: u32) -> Self {
@@ -86,7 +92,7 @@ impl Attr {
         self
     }
 
-    fn bytes(mut self, at: usize, bytes: &[u8]) -> Self {
+    pub(super) fn bytes(mut self, at: usize, bytes: &[u8]) -> Self {
         self.put(at, bytes);
         self
     }
@@ -102,7 +108,7 @@ const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 
 impl Process {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let world = World::new(crate::world::Machine::new());
         let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
         Self::of(System::new(SysEngine::new(runtime, Some(world))))
@@ -114,14 +120,14 @@ impl Process {
     }
 
     /// Puts bytes into its memory and returns their address.
-    fn put(&mut self, bytes: &[u8]) -> u64 {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> u64 {
         let at = self.free;
         self.memory[at..at + bytes.len()].copy_from_slice(bytes);
         self.free = (at + bytes.len()).next_multiple_of(8);
         BASE + at as u64
     }
 
-    fn get(&self, address: u64, len: usize) -> &[u8] {
+    pub(super) fn get(&self, address: u64, len: usize) -> &[u8] {
         let at = (address - BASE) as usize;
         &self.memory[at..at + len]
     }
@@ -204,11 +210,6 @@ impl Process {
         (answer, String::from_utf8_lossy(&text[..end]).into_owned())
     }
 
-    fn load(&mut self, program_type: u32, text: &str) -> i32 {
-        let (answer, log) = self.load_with(program_type, text, 1, 4096);
-        answer.unwrap_or_else(|error| panic!("{error}: {log}")) as i32
-    }
-
     fn next_id(&mut self, command: Command, after: u32) -> Result<u32, Errno> {
         self.call(command, &Attr::default().u32(0, after).u32(4, 0))?;
         Ok(self.answer(4))
@@ -285,7 +286,7 @@ fn names_have_letters_digits_points_and_an_end() {
         (b"fifteen_letters", Ok(())),
         (b"sixteen_letters_", Err(Errno::EINVAL)),
         (b"a-b", Err(Errno::EINVAL)),
-        (b"a\0b", Err(Errno::EINVAL)),
+        (b"a\0-", Ok(())),
     ] {
         assert_eq!(process.call(Command::MapCreate, &named(name)).map(drop), wanted, "{name:?}");
     }
@@ -327,7 +328,7 @@ fn a_frozen_map_is_not_written_and_its_contents_are_constants() {
     assert!(process.load_bytes(6, &insns, 0, 0).0.is_err());
     process.call(Command::MapFreeze, &Attr::default().u32(0, map as u32)).unwrap();
     assert_eq!(process.update(map, &[0; 4], &[0; 8], 0), Err(Errno::EPERM));
-    assert_eq!(process.call(Command::MapFreeze, &Attr::default().u32(0, map as u32)), Err(Errno::EBUSY));
+    assert_eq!(process.call(Command::MapFreeze, &Attr::default().u32(0, map as u32)), Err(Errno::EPERM));
     let (loaded, log) = process.load_bytes(6, &insns, 1, 4096);
     let program = loaded.unwrap_or_else(|error| panic!("{error}: {log}")) as i32;
     assert_eq!(run(&mut process, program, &[0; 64]).0, 6);

@@ -1,0 +1,203 @@
+/* Makes the system calls of a script, and prints what Linux answers to each. `verdicts/src/calls.rs` says what the lines
+ * mean. It reads /requests as the first process of a virtual machine, and standard input otherwise. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define MOST 64
+#define NAME 32
+#define ATTR 8192
+
+static struct block { char name[NAME]; unsigned char *bytes; size_t size; } blocks[MOST];
+static struct opened { char name[NAME]; int fd; } files[MOST];
+static unsigned block_count, file_count;
+static unsigned char attr[ATTR] __attribute__((aligned(8)));
+
+static void trouble(const char *what, const char *line)
+{
+	printf("T %s: %s\n", what, line);
+}
+
+static struct block *block(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < block_count; i++)
+		if (strlen(blocks[i].name) == length && !memcmp(blocks[i].name, name, length))
+			return &blocks[i];
+	return NULL;
+}
+
+static struct block *new_block(const char *name, size_t size)
+{
+	struct block *found = block(name, strlen(name));
+	if (!found && block_count < MOST)
+		found = &blocks[block_count++];
+	if (!found)
+		return NULL;
+	snprintf(found->name, NAME, "%s", name);
+	found->bytes = calloc(1, size ? size : 1);
+	found->size = size;
+	return found;
+}
+
+static int *descriptor(const char *name)
+{
+	for (unsigned i = 0; i < file_count; i++)
+		if (!strcmp(files[i].name, name))
+			return &files[i].fd;
+	return NULL;
+}
+
+/* A number, `$F` or `&A` or `&A+N`. */
+static uint64_t value(const char *text)
+{
+	if (*text == '$') {
+		int *fd = descriptor(text + 1);
+		if (!fd)
+			trouble("no descriptor", text);
+		return fd ? (uint64_t)(int64_t)*fd : 0;
+	}
+	if (*text == '&') {
+		size_t length = strcspn(text + 1, "+");
+		struct block *found = block(text + 1, length);
+		if (!found)
+			trouble("no block", text);
+		uint64_t more = text[1 + length] ? strtoull(text + 2 + length, NULL, 0) : 0;
+		return found ? (uint64_t)(uintptr_t)found->bytes + more : 0;
+	}
+	return strtoull(text, NULL, 0);
+}
+
+static void store(unsigned char *at, unsigned width, uint64_t number)
+{
+	memcpy(at, &number, width <= 8 ? width : 8);
+}
+
+static void hex(const unsigned char *bytes, size_t count)
+{
+	printf("R ");
+	for (size_t i = 0; i < count; i++)
+		printf("%02x", bytes[i]);
+	printf("\n");
+}
+
+static void forget(void)
+{
+	for (unsigned i = 0; i < file_count; i++)
+		close(files[i].fd);
+	for (unsigned i = 0; i < block_count; i++)
+		free(blocks[i].bytes);
+	block_count = file_count = 0;
+}
+
+static void call(char *words)
+{
+	char *rest, *word = strtok_r(words, " ", &rest), *result = NULL;
+	unsigned command = word ? (unsigned)strtoul(word, NULL, 0) : 0;
+	word = strtok_r(NULL, " ", &rest);
+	unsigned size = word ? (unsigned)strtoul(word, NULL, 0) : 0;
+	memset(attr, 0, sizeof attr);
+	while ((word = strtok_r(NULL, " ", &rest))) {
+		if (!strcmp(word, "=>")) {
+			result = strtok_r(NULL, " ", &rest);
+			continue;
+		}
+		char *width = strchr(word, ':'), *number = strchr(word, '=');
+		unsigned long at = strtoul(word, NULL, 0);
+		if (!width || !number || at + 8 > sizeof attr) {
+			trouble("what is this", word);
+			continue;
+		}
+		store(attr + at, (unsigned)strtoul(width + 1, NULL, 0), value(number + 1));
+	}
+	long answer = syscall(SYS_bpf, command, attr, size);
+	printf("R %d\n", answer < 0 ? errno : 0);
+	/* What could not be opened is -1. A name's descriptor before it is closed, and one without a name. */
+	static const unsigned makes[] = { 0, 5, 7, 13, 14, 17, 18, 19, 28, 30, 32, 33, 36 };
+	int makes_one = 0;
+	for (unsigned i = 0; i < sizeof makes / sizeof *makes; i++)
+		makes_one |= makes[i] == command;
+	int *old = result ? descriptor(result) : NULL;
+	if (old) {
+		close(*old);
+		*old = (int)answer;
+	} else if (result && file_count < MOST) {
+		snprintf(files[file_count].name, NAME, "%s", result);
+		files[file_count++].fd = (int)answer;
+	} else if (makes_one && answer >= 0) {
+		close((int)answer);
+	}
+}
+
+int main(void)
+{
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t length;
+	int alone = getpid() == 1;
+	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
+		      mount("bpffs", "/sys/fs/bpf", "bpf", 0, NULL) || !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
+		perror("calls");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	while ((length = getline(&line, &room, stdin)) > 0) {
+		if (line[length - 1] == '\n')
+			line[--length] = 0;
+		char name[NAME] = "", text[NAME] = "";
+		unsigned long a = 0, b = 0;
+		if (!strncmp(line, "case ", 5)) {
+			forget();
+			printf("P %s\n", line + 5);
+		} else if (!strncmp(line, "call ", 5)) {
+			call(line + 5);
+		} else if (sscanf(line, "room %31s %lu", name, &a) == 2) {
+			new_block(name, a);
+		} else if (sscanf(line, "bytes %31s", name) == 1) {
+			char *digits = strrchr(line, ' ') + 1;
+			struct block *made = new_block(name, strlen(digits) / 2);
+			for (size_t i = 0; made && i < made->size; i++) {
+				char two[3] = { digits[2 * i], digits[2 * i + 1], 0 };
+				made->bytes[i] = (unsigned char)strtoul(two, NULL, 16);
+			}
+		} else if (sscanf(line, "poke %31s %lu %lu %31s", name, &a, &b, text) == 4) {
+			struct block *found = block(name, strlen(name));
+			if (found && a + b <= found->size)
+				store(found->bytes + a, (unsigned)b, value(text));
+			else
+				trouble("outside", line);
+		} else if (sscanf(line, "show %31s %lu %lu", name, &a, &b) == 3) {
+			struct block *found = block(name, strlen(name));
+			if (found && a + b <= found->size)
+				hex(found->bytes + a, b);
+			else
+				trouble("outside", line);
+		} else if (sscanf(line, "attr %lu %lu", &a, &b) == 2 && a + b <= sizeof attr) {
+			hex(attr + a, b);
+		} else if (sscanf(line, "close %31s", name) == 1) {
+			int *fd = descriptor(name);
+			if (fd) {
+				close(*fd);
+				*fd = -1;
+			}
+		} else if (length) {
+			trouble("what is this", line);
+		}
+	}
+	forget();
+	free(line);
+	if (alone) {
+		printf("DONE\n");
+		fflush(stdout);
+		tcdrain(fileno(stdout));
+		reboot(RB_AUTOBOOT);
+	}
+	return 0;
+}

@@ -9,6 +9,7 @@ mod capture;
 mod conformance;
 mod contents;
 mod dump;
+mod exec;
 mod facts;
 mod failure;
 mod kernels;
@@ -40,6 +41,8 @@ struct Cli {
 enum Command {
     /// Load a program and run it over a capture or on given bytes.
     Run(run::Args),
+    /// Run an application whose system call bpf(2) is answered by skep: no root, no BPF of the kernel.
+    Exec(exec::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect programs.
@@ -67,6 +70,9 @@ enum Prog {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
+        Command::Exec(args) => {
+            return exec::main(&args).unwrap_or_else(Failure::report);
+        }
         Command::Verify(args) => verify::main(&args),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
         Command::Pack(args) => pack::main(&args),

@@ -5,7 +5,7 @@ use skep::world::file::Described;
 use skep::world::{DeviceId, Fate, Injector, Place, Trace, World};
 use skep::{Link, Packet, Program};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options about the world.
 #[derive(clap::Args)]
@@ -29,19 +29,23 @@ pub(crate) struct Way {
     _link: Link,
 }
 
+/// The world that a TOML file describes.
+pub(crate) fn read(path: &Path) -> Result<World, Failure> {
+    let refused = |error: String| Failure::Refused(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
+    let Described { machine, clock, random, .. } =
+        Described::parse(&text).map_err(|error| refused(error.to_string()))?;
+    if machine.devices().next().is_none() {
+        return Err(refused("it has no devices: add a [[device]] with a name".into()));
+    }
+    Ok(World::with(machine, clock, random))
+}
+
 impl WorldArgs {
     /// The world, if one is given.
     pub(crate) fn read(&self) -> Result<Option<World>, Failure> {
-        let Some(path) = &self.world else { return Ok(None) };
-        let refused = |error: String| Failure::Refused(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
-        let Described { machine, clock, random, .. } =
-            Described::parse(&text).map_err(|error| refused(error.to_string()))?;
-        if machine.devices().next().is_none() {
-            return Err(refused("it has no devices: add a [[device]] with a name".into()));
-        }
-        Ok(Some(World::with(machine, clock, random)))
+        self.world.as_deref().map(read).transpose()
     }
 
     /// The way of packets into the device; `None` for programs that are not attached to devices.

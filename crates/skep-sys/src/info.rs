@@ -9,7 +9,7 @@ use crate::links::LinkObject;
 use crate::maps::MapObject;
 use crate::name;
 use crate::object::Object;
-use crate::programs::ProgramObject;
+use crate::programs::{LOAD_IMM64, MAP_FD, MAP_IDX, MAP_IDX_VALUE, MAP_VALUE, ProgramObject};
 use crate::system::System;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
@@ -191,7 +191,8 @@ impl<E: Engine> System<E> {
         };
         info.nr_map_ids = list(asked.nr_map_ids, asked.map_ids, 4, &maps)?;
         info.jited_prog_len = list(asked.jited_prog_len, asked.jited_prog_insns, 1, &compiled)?;
-        info.xlated_prog_len = list(asked.xlated_prog_len, asked.xlated_prog_insns, 1, &facts.translated)?;
+        let translated = with_map_ids(facts.translated, &program.map_ids());
+        info.xlated_prog_len = list(asked.xlated_prog_len, asked.xlated_prog_insns, 1, &translated)?;
         info.nr_jited_func_lens = list(asked.nr_jited_func_lens, asked.jited_func_lens, 4, &lengths)?;
         info.nr_func_info = list(asked.nr_func_info, asked.func_info, 8, &functions)?;
         info.nr_line_info = list(asked.nr_line_info, asked.line_info, 16, &lines)?;
@@ -205,6 +206,22 @@ impl<E: Engine> System<E> {
         info.prog_tags = asked.prog_tags;
         put(caller, room, &info)
     }
+}
+
+/// Instructions in which loads of map addresses name maps by identifiers in place of indices, as Linux shows them.
+fn with_map_ids(mut insns: Vec<u8>, ids: &[u32]) -> Vec<u8> {
+    for insn in insns.chunks_exact_mut(8) {
+        let by_id = match (insn[0], insn[1] >> 4) {
+            (LOAD_IMM64, MAP_IDX) => MAP_FD,
+            (LOAD_IMM64, MAP_IDX_VALUE) => MAP_VALUE,
+            _ => continue,
+        };
+        let index = u32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+        let id = ids.get(index as usize).copied().unwrap_or(0);
+        insn[1] = insn[1] & 0xf | by_id << 4;
+        insn[4..8].copy_from_slice(&id.to_le_bytes());
+    }
+    insns
 }
 
 fn map_info<E: Engine>(map: &MapObject<E>) -> MapInfo {

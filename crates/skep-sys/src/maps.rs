@@ -117,6 +117,11 @@ impl<E: Engine> MapObject<E> {
         self.create.map_type
     }
 
+    /// The flags that it was created with.
+    pub fn flags(&self) -> u32 {
+        self.create.map_flags
+    }
+
     pub(crate) fn create(&self) -> &MapCreate {
         &self.create
     }

@@ -36,12 +36,12 @@ const LINE_INFO: u32 = 16;
 const MOST_RECORD: u32 = 252;
 
 /// `BPF_LD | BPF_IMM | BPF_DW`.
-const LOAD_IMM64: u8 = 0x18;
+pub(crate) const LOAD_IMM64: u8 = 0x18;
 /// What such a load's source register says its number is.
-const MAP_FD: u8 = 1;
-const MAP_VALUE: u8 = 2;
-const MAP_IDX: u8 = 5;
-const MAP_IDX_VALUE: u8 = 6;
+pub(crate) const MAP_FD: u8 = 1;
+pub(crate) const MAP_VALUE: u8 = 2;
+pub(crate) const MAP_IDX: u8 = 5;
+pub(crate) const MAP_IDX_VALUE: u8 = 6;
 
 /// A loaded program.
 pub struct ProgramObject<E: Engine> {

@@ -1,0 +1,73 @@
+//! `skep exec`: runs an application whose BPF is skep's.
+
+use crate::failure::Failure;
+use clap::Parser;
+use skep::Runtime;
+use skep::sys::SysEngine;
+use skep::world::{Machine, World};
+use skep_exec::{Supervisor, possible_cpus};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+
+/// The arguments of `skep exec`.
+#[derive(Parser)]
+pub(crate) struct Args {
+    /// Trace the application's system calls bpf(2) to standard error, as strace does.
+    #[arg(long)]
+    log: bool,
+    /// Show the application this file as the types of its kernel, /sys/kernel/btf/vmlinux.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
+    /// The devices, routes and sockets that programs see, from a TOML file. Default: the device lo alone.
+    #[arg(long, value_name = "FILE")]
+    world: Option<PathBuf>,
+    /// The application and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Runs it. The exit status is the application's; a signal that ended it counts as 128 and its number.
+pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
+    let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
+    let world = match &args.world {
+        Some(path) => crate::world::read(path)?,
+        None => World::new(loopback()?),
+    };
+    let cpus = possible_cpus().map_err(|error| refused(&error))?;
+    let runtime = Runtime::builder().cpus(cpus).privileged(true).world(&world).build();
+    let mut engine = SysEngine::new(runtime.map_err(|error| refused(&error))?, Some(world));
+    let mut supervisor_types = None;
+    if let Some(path) = &args.btf {
+        let named = |error: &dyn std::fmt::Display| Failure::Refused(format!("{}: {error}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+        let types = skep_btf::Btf::parse(bytes).map_err(|error| named(&error))?;
+        engine = engine.host_types(Arc::new(types));
+        supervisor_types = Some(path.canonicalize().map_err(|error| named(&error))?);
+    }
+    let mut supervisor = Supervisor::new(engine).warn(|line| eprintln!("skep exec: {line}"));
+    if let Some(path) = supervisor_types {
+        supervisor = supervisor.types(path);
+    }
+    if args.log {
+        supervisor = supervisor.trace(|line| eprintln!("{line}"));
+    }
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let status = supervisor.run(&mut command).map_err(|error| refused(&error))?;
+    Ok(ExitCode::from(code(status)))
+}
+
+fn code(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// A machine with the device that each has.
+fn loopback() -> Result<Machine, skep::Error> {
+    let mut machine = Machine::new();
+    machine.add_device(skep::world::Device::new("lo").index(1).mtu(65536))?;
+    Ok(machine)
+}

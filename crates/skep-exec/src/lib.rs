@@ -1,0 +1,240 @@
+//! Runs unmodified BPF applications on skep.
+//!
+//! Applications reach BPF by the system call bpf(2). Here a filter of system calls (seccomp) notifies a supervisor of
+//! each such call, which answers it: maps, programs and types are those of a skep runtime. The kernel's BPF is not used,
+//! and no privilege is needed. Any binary will do, static ones of musl and Go included, with its threads, forks and
+//! execs.
+//!
+//! ```text
+//!   application --bpf(2)--> kernel --notifies--> supervisor: skep_sys::System --> skep::Runtime
+//!        ^                                          |
+//!        +--- answer, memory, descriptors ----------+
+//! ```
+//!
+//! ```no_run
+//! use skep_exec::Supervisor;
+//!
+//! let runtime = skep::Runtime::builder().cpus(skep_exec::possible_cpus()?).privileged(true).build()?;
+//! let engine = skep::sys::SysEngine::new(runtime, None);
+//! let status = Supervisor::new(engine).run(std::process::Command::new("bpftool").args(["map", "show"]))?;
+//! assert!(status.success());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What a process gets
+//!
+//! Its descriptors are empty memory files of the supervisor's, recognised by their numbers: closing, copying and
+//! sending them works as ever, and an object ends when nobody holds it. `/sys/fs/bpf` is a directory of its own, in which
+//! pins are empty files; this needs mount namespaces, and for ordinary users those of users.
+//!
+//! # Safety of the supervisor
+//!
+//! Nothing that a process gives is trusted. Its memory is copied by the kernel with the process's own protections, and
+//! only as long as the call waits for its answer.
+
+mod arch;
+mod filter;
+mod launch;
+mod listener;
+mod memory;
+mod process;
+mod serve;
+mod table;
+
+use serve::Server;
+use skep::sys::SysEngine;
+use skep_sys::System;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+use table::Table;
+
+/// Threads that answer calls: a long load does not keep other calls waiting.
+const THREADS: usize = 4;
+
+/// Why an application could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program does not start.
+    #[error("cannot start {}: {source}", .program.display())]
+    Start {
+        /// Its name.
+        program: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something that the supervisor needs is missing.
+    #[error(
+        "cannot supervise the application: {what}: {source}; this needs Linux 5.14 with seccomp user notification, \
+         which a container's own filter may forbid"
+    )]
+    Supervise {
+        /// What it is.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The types cannot be put in their place.
+    #[error("cannot show {} as {}: is there such a file, and are mount namespaces allowed?", .path.display(), launch::types_path())]
+    Types {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The list of CPUs is not understood.
+    #[error("/sys/devices/system/cpu/possible: {0}")]
+    Cpus(io::Error),
+}
+
+/// A supervisor of an application's system calls.
+pub struct Supervisor {
+    system: System<SysEngine>,
+    trace: Option<Box<serve::Trace>>,
+    types: Option<PathBuf>,
+    missing: Option<Box<serve::Trace>>,
+}
+
+impl Supervisor {
+    /// A supervisor with that engine, whose runtime has [`possible_cpus`] virtual CPUs.
+    pub fn new(engine: SysEngine) -> Self {
+        Self { system: System::new(engine), trace: None, types: None, missing: None }
+    }
+
+    /// Receives a line for each call, as strace prints them: `[pid] bpf(BPF_MAP_CREATE, 72) = 3 <21 us>`.
+    #[must_use]
+    pub fn trace(mut self, line: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.trace = Some(Box::new(line));
+        self
+    }
+
+    /// Receives a line about what the application has to do without.
+    #[must_use]
+    pub fn warn(mut self, line: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.missing = Some(Box::new(line));
+        self
+    }
+
+    /// Shows the application a file as `/sys/kernel/btf/vmlinux`.
+    #[must_use]
+    pub fn types(mut self, path: impl Into<PathBuf>) -> Self {
+        self.types = Some(path.into());
+        self
+    }
+
+    /// Runs an application, and returns the status of its first process when none of its processes is left.
+    ///
+    /// Meanwhile this process ignores SIGINT and SIGQUIT, which a terminal sends to the application as well, and passes
+    /// SIGTERM and SIGHUP on. One application at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`], [`Error::Supervise`], [`Error::Types`].
+    pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
+        let supervise = |what| move |source| Error::Supervise { what, source };
+        let table = Table::new().map_err(supervise("notices of closed files"))?;
+        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref())?;
+        if let (Some(path), false) = (&self.types, prepared.types) {
+            // It has not done anything yet, or would find other types than it asked for.
+            let _ended = child.kill().and_then(|()| child.wait());
+            return Err(Error::Types { path: path.clone() });
+        }
+        if let (Some(missing), false) = (&self.missing, prepared.bpffs) {
+            missing(&format!(
+                "no mount namespace: nothing can be pinned in {}, since user namespaces are not allowed here",
+                launch::BPF_FS
+            ));
+        }
+        let signals = Signals::begin(child.id());
+        let bpffs = prepared.bpffs.then(|| bpffs_of(child.id())).flatten();
+        let server = Server { system: self.system, listener, table, bpffs, trace: self.trace };
+        let served = server.serve(THREADS).map_err(supervise("the calls"));
+        let status = child.wait().map_err(supervise("the application's end"))?;
+        drop(signals);
+        served.map(|()| status)
+    }
+}
+
+/// The device of a process's BPF file system.
+fn bpffs_of(process: u32) -> Option<u64> {
+    let path = format!("/proc/{process}/root{}", launch::BPF_FS);
+    rustix::fs::stat(&*path).ok().map(|status| status.st_dev)
+}
+
+/// How many CPUs clients of the system call assume: per-CPU values have so many parts.
+///
+/// # Errors
+///
+/// [`Error::Cpus`] if `/sys/devices/system/cpu/possible` cannot be read or understood.
+pub fn possible_cpus() -> Result<u32, Error> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").map_err(Error::Cpus)?;
+    last_cpu(text.trim())
+        .and_then(|last| last.checked_add(1))
+        .ok_or_else(|| Error::Cpus(io::Error::other(format!("no list of CPUs: {text}"))))
+}
+
+/// The last number of a list like `0-3,8`.
+fn last_cpu(list: &str) -> Option<u32> {
+    list.rsplit([',', '-']).next()?.parse().ok()
+}
+
+/// The process that signals are passed on to; 0 for none.
+static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// The handling of signals while an application runs.
+struct Signals([(i32, libc::sigaction); 4]);
+
+extern "C" fn pass_on(signal: i32) {
+    // Relaxed: a number that is set before the handler is.
+    let process = FIRST.load(Ordering::Relaxed);
+    if process > 0 {
+        // SAFETY: a system call with numbers, allowed in handlers. The process is our child, not yet waited for.
+        unsafe { libc::kill(process, signal) };
+    }
+}
+
+impl Signals {
+    fn begin(process: u32) -> Self {
+        FIRST.store(process as i32, Ordering::Relaxed);
+        let set = |signal: i32, handler: usize| {
+            // SAFETY: plain numbers and an address; zero is valid for all of them.
+            let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+            new.sa_sigaction = handler;
+            new.sa_flags = libc::SA_RESTART;
+            // SAFETY: the handler makes only calls that handlers may make.
+            unsafe { libc::sigaction(signal, &raw const new, &raw mut old) };
+            (signal, old)
+        };
+        let handler = pass_on as extern "C" fn(i32) as usize;
+        Self([
+            set(libc::SIGINT, libc::SIG_IGN),
+            set(libc::SIGQUIT, libc::SIG_IGN),
+            set(libc::SIGTERM, handler),
+            set(libc::SIGHUP, handler),
+        ])
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, old) in &self.0 {
+            // SAFETY: what was in force before.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+        FIRST.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_cpu_of_a_list_is_found() {
+        for (list, last) in [("0", Some(0)), ("0-3", Some(3)), ("0-1,4-7", Some(7)), ("", None), ("x", None)]
+        {
+            assert_eq!(last_cpu(list), last, "{list}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A process as its call sees it: memory, descriptors, files.
+
+use crate::listener::{Call, Listener};
+use crate::memory;
+use crate::table::{FileId, Table, number};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat, statfs};
+use skep::sys::SysEngine;
+use skep_sys::{Access, Caller, Errno, Handle, Object};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The magic number of version 2 of control groups' file system.
+const CGROUP2: i64 = 0x6367_7270;
+/// Kinds of maps that clients must be able to map: ring buffers of both directions, arenas.
+const MAPPED: [u32; 3] = [27, 31, 33];
+/// `BPF_F_MMAPABLE`.
+const F_MMAPABLE: u32 = 1 << 10;
+
+/// A process that has made a call.
+pub(crate) struct Process<'a> {
+    pub(crate) listener: &'a Listener,
+    pub(crate) table: &'a Table,
+    pub(crate) call: &'a Call,
+    /// The device of its BPF file system, if there is one.
+    pub(crate) bpffs: Option<u64>,
+}
+
+impl Process<'_> {
+    fn path(&self, file: &str) -> String {
+        format!("/proc/{}/{file}", self.call.thread)
+    }
+
+    /// The thread has this number as long as its call waits: what was found under it was its own.
+    fn still<T>(&self, found: T) -> Result<T, Errno> {
+        if self.listener.is_valid(self.call) { Ok(found) } else { Err(Errno::EINTR) }
+    }
+
+    /// The file of a descriptor, and how it is open.
+    pub(crate) fn file(&self, descriptor: i32) -> Result<(FileId, Access), Errno> {
+        if descriptor < 0 {
+            return Err(Errno::EBADF);
+        }
+        let path = self.path(&format!("fd/{descriptor}"));
+        let at = |flags| statat(rustix::fs::CWD, &*path, flags).map_err(|_| Errno::EBADF);
+        let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
+        let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
+        self.still(((file.st_dev, file.st_ino), access))
+    }
+
+    /// The directory that a path begins in, in its own view: the root for absolute paths.
+    fn start(&self, directory: Option<i32>, path: &[u8]) -> Result<PathBuf, Errno> {
+        if path.starts_with(b"/") {
+            return Ok(PathBuf::from(OsStr::from_bytes(path)));
+        }
+        let link = match directory {
+            Some(descriptor) if descriptor != libc::AT_FDCWD => self.path(&format!("fd/{descriptor}")),
+            _ => self.path("cwd"),
+        };
+        let directory = readlink(&*link, Vec::new()).map_err(|_| Errno::EBADF)?;
+        let directory = OsStr::from_bytes(directory.as_bytes()).to_owned();
+        Ok(PathBuf::from(directory).join(OsStr::from_bytes(path)))
+    }
+
+    /// Opens a path as the process would.
+    fn open(&self, path: &std::path::Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let root = open(self.path("root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+        let root = self.still(root)?;
+        openat2(root, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::IN_ROOT).map_err(number)
+    }
+
+    /// Whether a file is in its BPF file system.
+    fn is_inside(&self, file: &impl AsFd) -> bool {
+        self.bpffs.is_some() && fstat(file).ok().map(|status| status.st_dev) == self.bpffs
+    }
+
+    /// A path of its memory, at most 4095 bytes.
+    pub(crate) fn text(&mut self, address: u64) -> Result<Vec<u8>, Errno> {
+        let (mut text, mut at) = (Vec::new(), address);
+        while text.len() < 4096 {
+            // Memory may end at any page.
+            let now = (4096 - at % 4096).min(256) as usize;
+            let mut chunk = [0; 256];
+            self.read(at, &mut chunk[..now])?;
+            if let Some(end) = chunk[..now].iter().position(|byte| *byte == 0) {
+                text.extend_from_slice(&chunk[..end]);
+                return Ok(text);
+            }
+            text.extend_from_slice(&chunk[..now]);
+            at = at.wrapping_add(now as u64);
+        }
+        Err(Errno::ENAMETOOLONG)
+    }
+
+    /// Opens a path without a right to anything.
+    pub(crate) fn look_at(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let path = self.start(None, path)?;
+        self.open(&path, OFlags::PATH, Mode::empty())
+    }
+
+    /// Whether it is in the BPF file system.
+    pub(crate) fn is_bpffs(&self, file: &OwnedFd) -> bool {
+        self.is_inside(file)
+    }
+}
+
+impl Caller<SysEngine> for Process<'_> {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        memory::read(self.call.thread, address, into)?;
+        self.still(())
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Errno> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        // A thread that waits keeps its number. For this to reach another process, the thread would have to be killed
+        // and reaped, and all numbers be used once, between this check and the copy behind it.
+        self.still(())?;
+        memory::write(self.call.thread, address, from)
+    }
+
+    fn handle(&mut self, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
+        let (file, access) = self.file(descriptor)?;
+        let handle = self.table.find(file).ok_or(Errno::EINVAL)?;
+        Ok(if access == handle.access() { handle } else { handle.with_access(access) })
+    }
+
+    fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
+        if let Object::Map(map) = handle.object()
+            && (MAPPED.contains(&map.kind()) || map.flags() & F_MMAPABLE != 0)
+        {
+            // Its memory cannot be mapped: refused, as by a kernel without such maps.
+            return Err(Errno::EINVAL);
+        }
+        let file = self.table.open(&handle)?;
+        self.listener.add(self.call, file.as_fd())
+    }
+
+    fn pin(&mut self, directory: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
+        let path = self.start(directory, path)?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::EINVAL) };
+        let parent = self.open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        if !self.is_inside(&parent) {
+            return Err(Errno::EPERM);
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&parent, name, flags, mode).map_err(number)?;
+        self.table.pin(file, &handle).inspect_err(|_| {
+            // Half of a pin is none.
+            let _removed = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
+        })
+    }
+
+    fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<SysEngine>, Errno> {
+        let path = self.start(directory, path)?;
+        let file = self.open(&path, OFlags::PATH, Mode::empty())?;
+        let status = fstat(&file).map_err(number)?;
+        self.table.find((status.st_dev, status.st_ino)).ok_or(Errno::EACCES)
+    }
+
+    fn control_group(&mut self, descriptor: i32) -> Result<u64, Errno> {
+        let ((_, id), _) = self.file(descriptor)?;
+        let kind = statfs(&*self.path(&format!("fd/{descriptor}"))).map_err(|_| Errno::EBADF)?.f_type;
+        if kind as i64 == CGROUP2 { Ok(id) } else { Err(Errno::EBADF) }
+    }
+}

@@ -1,0 +1,144 @@
+//! Serving: each notified call gets its answer.
+
+use crate::listener::{Answer, Call, Listener};
+use crate::process::Process;
+use crate::table::Table;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use skep::sys::SysEngine;
+use skep_sys::{Caller, Command, Errno, System};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
+const BPF_FS: u64 = 0xcafe_4a11;
+/// How long closed files may wait when nobody calls, in milliseconds.
+const CLOSING: i64 = 200;
+
+/// What receives a line for each call.
+pub(crate) type Trace = dyn Fn(&str) + Send + Sync;
+
+/// The supervisor of a tree of processes.
+pub(crate) struct Server {
+    pub(crate) system: System<SysEngine>,
+    pub(crate) listener: Listener,
+    pub(crate) table: Table,
+    /// The device of the processes' BPF file system.
+    pub(crate) bpffs: Option<u64>,
+    pub(crate) trace: Option<Box<Trace>>,
+}
+
+impl Server {
+    /// Serves with so many threads, until no process is left.
+    pub(crate) fn serve(&self, threads: usize) -> io::Result<()> {
+        let turn = Mutex::new(());
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let closer = scope.spawn(|| self.close(&ended));
+            let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(&turn))).collect();
+            let mut result = Ok(());
+            for worker in workers {
+                if let Ok(Err(error)) = worker.join() {
+                    result = Err(error);
+                }
+            }
+            // Pairs with the load in `close`.
+            ended.store(true, Ordering::Release);
+            // It ends within its interval.
+            let _ended = closer.join();
+            result
+        })
+    }
+
+    fn work(&self, turn: &Mutex<()>) -> io::Result<()> {
+        loop {
+            // One thread waits for the next call; the others serve.
+            let received = {
+                let _turn = turn.lock();
+                self.listener.receive()?
+            };
+            let Some(call) = received else { return Ok(()) };
+            let started = Instant::now();
+            let answer = self.answer(&call);
+            self.listener.answer(&call, answer);
+            if let Some(trace) = &self.trace {
+                self.say(&**trace, &call, answer, started);
+            }
+        }
+    }
+
+    /// Lets go of closed objects while nobody calls.
+    fn close(&self, ended: &AtomicBool) {
+        // Pairs with the store in `serve`.
+        while !ended.load(Ordering::Acquire) {
+            let mut fds = [PollFd::new(self.table.changes(), PollFlags::IN)];
+            let timeout = Timespec { tv_sec: 0, tv_nsec: CLOSING * 1_000_000 };
+            // A signal or an interval that ends: it looks again.
+            if poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0) {
+                self.table.settle();
+            }
+        }
+        self.table.settle();
+    }
+
+    fn answer(&self, call: &Call) -> Answer {
+        let mut process = Process { listener: &self.listener, table: &self.table, call, bpffs: self.bpffs };
+        let [first, second, third, ..] = call.arguments;
+        let answer = match call.number {
+            libc::SYS_bpf => {
+                self.table.settle();
+                self.system.call(&mut process, first as u32, second, third as u32)
+            }
+            libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
+            libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),
+            _ => return Answer::Continue,
+        };
+        answer.map_or_else(Answer::Error, Answer::Value)
+    }
+
+    fn say(&self, trace: &Trace, call: &Call, answer: Answer, started: Instant) {
+        if call.number != libc::SYS_bpf {
+            return;
+        }
+        let number = call.arguments[0] as u32;
+        let name =
+            Command::from_number(number).map_or_else(|| number.to_string(), |known| known.name().to_owned());
+        let result = match answer {
+            Answer::Value(value) => value.to_string(),
+            Answer::Error(error) => format!("-1 {error}"),
+            Answer::Continue => "passed on".to_owned(),
+        };
+        let microseconds = started.elapsed().as_micros();
+        trace(&format!(
+            "[{}] bpf({name}, {}) = {result} <{microseconds} us>",
+            call.thread, call.arguments[2]
+        ));
+    }
+}
+
+/// A file system's description: that of BPF has its own number, so that clients pin there.
+fn statfs(process: &mut Process<'_>, path: Option<u64>, descriptor: i32, into: u64) -> Answer {
+    let file = match path {
+        Some(address) => process.text(address).and_then(|path| process.look_at(&path)),
+        None => process.look_at(format!("/proc/self/fd/{descriptor}").as_bytes()),
+    };
+    // What cannot be looked at is the kernel's to refuse.
+    let Ok(file) = file else { return Answer::Continue };
+    if !process.is_bpffs(&file) {
+        return Answer::Continue;
+    }
+    let Ok(status) = rustix::fs::fstatfs(&file) else { return Answer::Continue };
+    // The numbers of the structure, in its order; the kind of file system is the first.
+    let mut words = [0u64; 15];
+    words[0] = BPF_FS;
+    words[1] = status.f_bsize as u64;
+    words[8] = status.f_namelen as u64;
+    words[9] = status.f_frsize as u64;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    match process.write(into, &bytes) {
+        Ok(()) => Answer::Value(0),
+        Err(error) => Answer::Error(if error == Errno::EINTR { error } else { Errno::EFAULT }),
+    }
+}

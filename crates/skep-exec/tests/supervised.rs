@@ -1,0 +1,260 @@
+//! Processes under the supervisor: what they get, and what they cannot break.
+//!
+//! Each test runs this very program again as the supervised application: the test [`application`], which does what the
+//! variable `SCENARIO` says.
+
+use skep::Runtime;
+use skep::sys::SysEngine;
+use skep_exec::{Supervisor, possible_cpus};
+use std::io::Error;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+
+const HASH: u32 = 1;
+
+/// bpf(2), with numbers at offsets of the attributes.
+fn bpf(command: u32, fields: &[(usize, u64, usize)]) -> Result<i64, i32> {
+    let mut attributes = [0u8; 152];
+    for (at, number, width) in fields {
+        attributes[*at..at + width].copy_from_slice(&number.to_ne_bytes()[..*width]);
+    }
+    raw(command, attributes.as_ptr() as u64, 152)
+}
+
+fn raw(command: u32, attributes: u64, size: u32) -> Result<i64, i32> {
+    // SAFETY: the supervisor answers the call; it writes only where the attributes say, which are memory of this test.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size) };
+    if answer < 0 { Err(Error::last_os_error().raw_os_error().unwrap()) } else { Ok(answer) }
+}
+
+fn hash() -> i32 {
+    bpf(0, &[(0, HASH.into(), 4), (4, 4, 4), (8, 8, 4), (12, 8, 4)]).unwrap() as i32
+}
+
+fn update(map: i32, key: u32, value: u64) -> Result<i64, i32> {
+    let (key, value) = (&raw const key as u64, &raw const value as u64);
+    bpf(2, &[(0, map as u64, 4), (8, key, 8), (16, value, 8)])
+}
+
+fn lookup(map: i32, key: u32) -> Result<u64, i32> {
+    let mut value = 0u64;
+    let (key, room) = (&raw const key as u64, &raw mut value as u64);
+    bpf(1, &[(0, map as u64, 4), (8, key, 8), (16, room, 8)]).map(|_| value)
+}
+
+/// The first map's identifier.
+fn first_map() -> Result<u32, i32> {
+    let mut attributes = [0u32; 2];
+    raw(12, attributes.as_mut_ptr() as u64, 8).map(|_| attributes[1])
+}
+
+/// A child that does something and ends.
+fn forked(work: impl FnOnce()) -> i32 {
+    // SAFETY: the child makes system calls only, and ends without returning.
+    match unsafe { libc::fork() } {
+        0 => {
+            work();
+            // SAFETY: it ends.
+            unsafe { libc::_exit(0) }
+        }
+        child => child,
+    }
+}
+
+fn wait(child: i32) {
+    // SAFETY: a child of this process.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+/// The supervised application; without a scenario it has nothing to do.
+#[test]
+fn application() {
+    let Ok(scenario) = std::env::var("SCENARIO") else { return };
+    match &*scenario {
+        "shares" => {
+            let map = hash();
+            update(map, 1, 10).unwrap();
+            wait(forked(|| update(map, 1, lookup(map, 1).unwrap() + 1).map(drop).unwrap()));
+            assert_eq!(lookup(map, 1), Ok(11), "a fork has the same map");
+            // SAFETY: a descriptor of this test.
+            let copy = unsafe { libc::dup(map) };
+            // SAFETY: as above.
+            unsafe { libc::close(map) };
+            assert_eq!(lookup(map, 1), Err(libc::EBADF));
+            assert_eq!(lookup(copy, 1), Ok(11));
+            let id = first_map().unwrap();
+            let other = bpf(14, &[(0, id.into(), 4)]).unwrap() as i32;
+            // SAFETY: as above.
+            unsafe { libc::close(copy) };
+            assert_eq!(lookup(other, 1), Ok(11), "found by its identifier");
+            // SAFETY: as above.
+            unsafe { libc::close(other) };
+            assert_eq!(first_map(), Err(libc::ENOENT), "nobody holds it");
+        }
+        "attacks" => {
+            let map = hash();
+            assert_eq!(raw(0, 1, 72), Err(libc::EFAULT));
+            assert_eq!(raw(0, u64::MAX - 3, 72), Err(libc::EFAULT));
+            assert_eq!(raw(99, &raw const map as u64, 4), Err(libc::EINVAL));
+            for address in [0, 1, u64::MAX, 1 << 47, u64::MAX - 4096] {
+                assert_eq!(
+                    bpf(1, &[(0, map as u64, 4), (8, address, 8), (16, address, 8)]),
+                    Err(libc::EFAULT)
+                );
+            }
+            // Memory that the application itself cannot write.
+            update(map, 5, 5).unwrap();
+            let (key, constant) = (5u32, c"constant".as_ptr() as u64);
+            let key = &raw const key as u64;
+            assert_eq!(bpf(1, &[(0, map as u64, 4), (8, key, 8), (16, constant, 8)]), Err(libc::EFAULT));
+            assert_eq!(lookup(1, 5), Err(libc::EINVAL), "another file");
+            assert_eq!(lookup(-1, 5), Err(libc::EBADF));
+            assert_eq!(lookup(4000, 5), Err(libc::EBADF));
+            // A program that names what is no map, with a log.
+            let insns = [0x18u64 | 1 << 12 | 77 << 32, 0, 0xb7, 0x95];
+            let (text, mut log) = (c"GPL".as_ptr() as u64, [0u8; 256]);
+            let load = [
+                (0, 1, 4),
+                (4, 4, 4),
+                (8, insns.as_ptr() as u64, 8),
+                (16, text, 8),
+                (24, 1, 4),
+                (28, 256, 4),
+            ];
+            let log_at = (32, log.as_mut_ptr() as u64, 8);
+            assert_eq!(bpf(5, &[&load[..], &[log_at]].concat()), Err(libc::EBADF));
+            assert!(log.starts_with(b"fd 77 is not pointing"), "{}", String::from_utf8_lossy(&log));
+            // It cannot be made larger, and so not be used as memory.
+            // SAFETY: a descriptor of this test.
+            assert_eq!(unsafe { libc::ftruncate(map, 4096) }, -1);
+            assert_eq!(lookup(map, 5), Ok(5), "all the same");
+        }
+        "dies" => {
+            // Children that are killed while they call.
+            for _ in 0..20 {
+                let child = forked(|| {
+                    loop {
+                        let map = hash();
+                        let _ = update(map, 1, 1);
+                    }
+                });
+                std::thread::sleep(std::time::Duration::from_millis(3));
+                // SAFETY: a child of this process.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                wait(child);
+            }
+            let still = || {
+                (0..50).any(|_| {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    first_map() == Err(libc::ENOENT)
+                })
+            };
+            assert!(still(), "what they held is gone");
+            // SAFETY: this process ends by a signal.
+            unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+            std::thread::sleep(std::time::Duration::from_secs(10));
+        }
+        "pins" => {
+            let (map, path) = (hash(), c"/sys/fs/bpf/pinned".as_ptr() as u64);
+            update(map, 1, 77).unwrap();
+            bpf(6, &[(0, path, 8), (8, map as u64, 4)]).unwrap();
+            assert_eq!(bpf(6, &[(0, path, 8), (8, map as u64, 4)]), Err(libc::EEXIST));
+            assert_eq!(bpf(6, &[(0, c"/tmp/no".as_ptr() as u64, 8), (8, map as u64, 4)]), Err(libc::EPERM));
+            // SAFETY: a descriptor of this test.
+            unsafe { libc::close(map) };
+            let again = bpf(7, &[(0, path, 8)]).unwrap() as i32;
+            assert_eq!(lookup(again, 1), Ok(77));
+            // SAFETY: as above.
+            unsafe { libc::close(again) };
+            assert!(first_map().is_ok(), "the file holds it");
+            std::fs::rename("/sys/fs/bpf/pinned", "/sys/fs/bpf/moved").unwrap();
+            assert!(bpf(7, &[(0, c"/sys/fs/bpf/moved".as_ptr() as u64, 8)]).is_ok());
+            std::fs::remove_file("/sys/fs/bpf/moved").unwrap();
+            // SAFETY: zero is valid for a structure of numbers, which the call fills.
+            let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::statfs(c"/sys/fs/bpf".as_ptr(), &raw mut status) }, 0);
+            assert_eq!(status.f_type as u64, 0xcafe_4a11);
+        }
+        "threads" => {
+            let map = hash();
+            std::thread::scope(|scope| {
+                for thread in 0..8u32 {
+                    scope.spawn(move || {
+                        for round in 0..50 {
+                            update(map, thread, round).unwrap();
+                            assert_eq!(lookup(map, thread), Ok(round));
+                        }
+                    });
+                }
+            });
+        }
+        other => panic!("no scenario {other}"),
+    }
+}
+
+/// Runs a scenario under a supervisor; the status of the application, what was traced, and what was missing.
+fn supervised(scenario: &str) -> (ExitStatus, Vec<String>, Vec<String>) {
+    let runtime = Runtime::builder().cpus(possible_cpus().unwrap()).privileged(true).build().unwrap();
+    let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
+    let supervisor = Supervisor::new(SysEngine::new(runtime, None))
+        .trace(move |line| trace.lock().unwrap().push(line.to_owned()))
+        .warn(move |line| miss.lock().unwrap().push(line.to_owned()));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["application", "--exact", "--nocapture", "--test-threads=1"]).env("SCENARIO", scenario);
+    // Signals are handled for a whole process, so one application runs at a time.
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock();
+    let status = supervisor.run(&mut command).unwrap();
+    drop(one);
+    let (traced, missing) = (traced.lock().unwrap().clone(), missing.lock().unwrap().clone());
+    (status, traced, missing)
+}
+
+#[test]
+fn forks_and_copies_share_a_map_and_it_ends_with_the_last_descriptor() {
+    let (status, traced, _) = supervised("shares");
+    assert!(status.success(), "{status}\n{}", traced.join("\n"));
+    assert!(traced[0].contains("bpf(BPF_MAP_CREATE, 152) = "), "{}", traced[0]);
+    assert!(traced.iter().any(|line| line.contains("BPF_MAP_GET_NEXT_ID") && line.contains("-1 ENOENT")));
+}
+
+#[test]
+fn wild_pointers_and_descriptors_are_errors_of_the_one_who_passes_them() {
+    let (status, traced, _) = supervised("attacks");
+    assert!(status.success(), "{status}\n{}", traced.join("\n"));
+}
+
+#[test]
+fn processes_that_are_killed_while_they_call_leave_nothing() {
+    let (status, ..) = supervised("dies");
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
+}
+
+#[test]
+fn files_of_the_bpf_file_system_hold_objects_until_they_are_removed() {
+    let (status, traced, missing) = supervised("pins");
+    if missing.is_empty() {
+        assert!(status.success(), "{status}\n{}", traced.join("\n"));
+    } else {
+        // Without namespaces there is no such file system: the warning says so, and pins are refused.
+        assert!(missing[0].contains("no mount namespace"), "{missing:?}");
+        assert!(!status.success());
+    }
+}
+
+#[test]
+fn threads_call_at_the_same_time() {
+    let (status, traced, _) = supervised("threads");
+    assert!(status.success(), "{status}");
+    assert!(traced.len() > 800, "{}", traced.len());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let runtime = Runtime::builder().build().unwrap();
+    let error = Supervisor::new(SysEngine::new(runtime, None)).run(&mut Command::new("/no/such/program"));
+    assert!(error.unwrap_err().to_string().starts_with("cannot start /no/such/program: "));
+}

@@ -183,6 +183,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "hook",
             "slot",
             "world",
+            "sys",
         ],
     ),
 ];

@@ -1,9 +1,9 @@
 //! Runs unmodified BPF applications on skep.
 //!
 //! Applications reach BPF by the system call bpf(2). Here a filter of system calls (seccomp) notifies a supervisor of
-//! each such call, which answers it: maps, programs and types are those of a skep runtime. The kernel's BPF is not used,
-//! and no privilege is needed. Any binary will do, static ones of musl and Go included, with its threads, forks and
-//! execs.
+//! each such call, which answers it: maps, programs and types are those of a skep runtime. The kernel's BPF is not
+//! used, and no privilege is needed. Any binary will do, static ones of musl and Go included, with its threads, forks
+//! and execs.
 //!
 //! ```text
 //!   application --bpf(2)--> kernel --notifies--> supervisor: skep_sys::System --> skep::Runtime
@@ -24,8 +24,8 @@
 //! # What a process gets
 //!
 //! Its descriptors are empty memory files of the supervisor's, recognised by their numbers: closing, copying and
-//! sending them works as ever, and an object ends when nobody holds it. `/sys/fs/bpf` is a directory of its own, in which
-//! pins are empty files; this needs mount namespaces, and for ordinary users those of users.
+//! sending them works as ever, and an object ends when nobody holds it. `/sys/fs/bpf` is a directory of its own, in
+//! which pins are empty files; this needs mount namespaces, and for ordinary users those of users.
 //!
 //! # Safety of the supervisor
 //!

@@ -123,7 +123,7 @@ fn type_of(number: u32, attach: u32) -> Result<&'static ProgramType, Errno> {
     };
     let exact = of_type().find(|kind| kind.attach == Some(attach));
     let strict = STRICT.iter().any(|(strict, _)| *strict == number);
-    let plain = || of_type().find(|kind| kind.attach.is_none()).or_else(|| of_type().last());
+    let plain = || of_type().find(|kind| kind.attach.is_none()).or_else(|| of_type().next_back());
     match exact {
         Some(kind) => Ok(kind),
         None if strict => Err(Errno::EINVAL),

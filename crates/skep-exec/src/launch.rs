@@ -81,9 +81,9 @@ pub(crate) fn launch(
 impl Preparation {
     /// # Errors
     ///
-    /// Those of the filter; without namespaces it goes on.
+    /// Those of the filter, and of a user namespace that stays without users; without namespaces it goes on.
     fn prepare(&self) -> io::Result<()> {
-        let prepared = self.separate();
+        let prepared = self.separate()?;
         // SAFETY: numbers only; the filter's program lives in `self`.
         unsafe {
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
@@ -111,20 +111,21 @@ impl Preparation {
     }
 
     /// Gives the child a view of its own on two places of the file system, as far as it may.
-    fn separate(&self) -> Prepared {
+    fn separate(&self) -> io::Result<Prepared> {
         let mut prepared = Prepared { bpffs: false, types: false };
         // SAFETY: system calls with texts that end with zero.
         unsafe {
             if libc::unshare(libc::CLONE_NEWNS) != 0 {
                 // An ordinary user needs a user namespace, and stays who it is in there.
                 if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) != 0 {
-                    return prepared;
+                    return Ok(prepared);
                 }
                 let mapped = write(c"/proc/self/setgroups", c"deny")
                     && write(c"/proc/self/gid_map", &self.group)
                     && write(c"/proc/self/uid_map", &self.user);
                 if !mapped {
-                    return prepared;
+                    // It is nobody here, and could not do what its user may.
+                    return Err(io::Error::last_os_error());
                 }
             }
             let mount = |from: Option<&CString>, to: &std::ffi::CStr, kind: *const libc::c_char, flags| {
@@ -133,7 +134,7 @@ impl Preparation {
             };
             // What is mounted here stays here.
             if !mount(None, c"/", std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE) {
-                return prepared;
+                return Ok(prepared);
             }
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
             prepared.bpffs = mount(None, c"/sys/fs/bpf", c"tmpfs".as_ptr(), flags);
@@ -141,7 +142,7 @@ impl Preparation {
                 mount(Some(types), c"/sys/kernel/btf/vmlinux", std::ptr::null(), libc::MS_BIND)
             });
         }
-        prepared
+        Ok(prepared)
     }
 }
 

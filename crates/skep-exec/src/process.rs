@@ -99,6 +99,13 @@ impl Process<'_> {
         self.open(&path, OFlags::PATH, Mode::empty())
     }
 
+    /// The same for what one of its descriptors refers to.
+    pub(crate) fn look_at_descriptor(&self, descriptor: i32) -> Result<OwnedFd, Errno> {
+        let path = self.path(&format!("fd/{descriptor}"));
+        let file = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+        self.still(file)
+    }
+
     /// Whether it is in the BPF file system.
     pub(crate) fn is_bpffs(&self, file: &OwnedFd) -> bool {
         self.is_inside(file)

@@ -122,7 +122,7 @@ impl Server {
 fn statfs(process: &mut Process<'_>, path: Option<u64>, descriptor: i32, into: u64) -> Answer {
     let file = match path {
         Some(address) => process.text(address).and_then(|path| process.look_at(&path)),
-        None => process.look_at(format!("/proc/self/fd/{descriptor}").as_bytes()),
+        None => process.look_at_descriptor(descriptor),
     };
     // What cannot be looked at is the kernel's to refuse.
     let Ok(file) = file else { return Answer::Continue };

@@ -1,4 +1,4 @@
-//! What depends on the processor: the number of its system calls' conventions.
+//! What depends on the processor: the numbers of its system calls' conventions.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -6,6 +6,6 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::AUDIT;
+pub(crate) use aarch64::{AUDIT, FOREIGN, SECOND};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::AUDIT;
+pub(crate) use x86_64::{AUDIT, FOREIGN, SECOND};

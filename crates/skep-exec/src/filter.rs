@@ -1,6 +1,6 @@
 //! The filter of system calls: which of them the supervisor answers.
 
-use crate::arch::AUDIT;
+use crate::arch::{AUDIT, FOREIGN, SECOND};
 use libc::{sock_filter, sock_fprog};
 
 /// The system calls that the supervisor sees; all others go to the kernel.
@@ -11,6 +11,9 @@ const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 
 /// A program in the instructions of classic BPF.
+///
+/// Calls by another convention, those of 32-bit programs above all, are not served; their bpf(2) does not reach the
+/// kernel's either.
 pub(crate) struct Filter(Vec<sock_filter>);
 
 impl Filter {
@@ -20,8 +23,16 @@ impl Filter {
         let equal = |k, jt, jf| insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
         let give = |k| insn(libc::BPF_RET | libc::BPF_K, 0, 0, k);
         let served = SERVED.len() as u8;
-        // Calls of another architecture's numbers (32-bit programs) go to the kernel.
-        let mut program = vec![load(ARCH), equal(AUDIT, 1, 0), give(libc::SECCOMP_RET_ALLOW), load(NUMBER)];
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+        let foreign = FOREIGN.iter().flat_map(|&(convention, bpf)| {
+            let refused = [equal(bpf, 0, 1), give(refuse), give(libc::SECCOMP_RET_ALLOW)];
+            [equal(convention, 0, 4), load(NUMBER)].into_iter().chain(refused)
+        });
+        let foreign: Vec<_> = foreign.chain([give(libc::SECCOMP_RET_ALLOW)]).collect();
+        let mut program = vec![load(ARCH), equal(AUDIT, foreign.len() as u8, 0)];
+        program.extend(foreign);
+        program.push(load(NUMBER));
+        program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
         for (at, number) in SERVED.iter().enumerate() {
             // To the last instruction.
             program.push(equal(*number as u32, served - at as u8, 0));
@@ -34,5 +45,48 @@ impl Filter {
     /// The program for the kernel, which only reads it.
     pub(crate) fn program(&self) -> sock_fprog {
         sock_fprog { len: self.0.len() as u16, filter: self.0.as_ptr().cast_mut() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the filter as the kernel would.
+    fn verdict(convention: u32, number: u32) -> u32 {
+        let Filter(program) = Filter::new();
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let insn = program[at];
+            at += 1;
+            match u32::from(insn.code) & 7 {
+                libc::BPF_LD => loaded = if insn.k == ARCH { convention } else { number },
+                libc::BPF_JMP => at += usize::from(if loaded == insn.k { insn.jt } else { insn.jf }),
+                _ => return insn.k,
+            }
+        }
+    }
+
+    #[test]
+    fn served_calls_are_notified_and_others_pass() {
+        for number in SERVED {
+            assert_eq!(verdict(AUDIT, number as u32), libc::SECCOMP_RET_USER_NOTIF, "{number}");
+        }
+        for number in [libc::SYS_read, libc::SYS_bpf + 1, libc::SYS_seccomp] {
+            assert_eq!(verdict(AUDIT, number as u32), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+    }
+
+    #[test]
+    fn no_convention_reaches_the_bpf_of_the_kernel() {
+        let refused = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+        for (convention, bpf) in FOREIGN {
+            assert_eq!(verdict(convention, bpf), refused);
+            assert_eq!(verdict(convention, bpf + 1), libc::SECCOMP_RET_ALLOW);
+        }
+        if let Some(bpf) = SECOND {
+            assert_eq!(verdict(AUDIT, bpf), refused);
+        }
+        assert_eq!(verdict(0, 1), libc::SECCOMP_RET_ALLOW);
     }
 }

@@ -32,21 +32,24 @@ struct Preparation {
     user: CString,
     group: CString,
     types: Option<CString>,
+    /// The application's own limit of descriptors.
+    limit: Option<libc::rlimit>,
 }
 
 /// How far the child came with its namespaces; sent with the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
-    /// It has a BPF file system of its own.
-    pub(crate) bpffs: bool,
+    /// The device of its own BPF file system; 0 if it has none.
+    pub(crate) bpffs: u64,
     /// The types are in their place.
     pub(crate) types: bool,
 }
 
-/// Starts a program under the filter.
+/// Starts a program under the filter, with that limit of descriptors.
 pub(crate) fn launch(
     command: &mut Command,
     types: Option<&std::path::Path>,
+    limit: Option<libc::rlimit>,
 ) -> Result<(Child, Listener, Prepared), Error> {
     use std::os::unix::ffi::OsStrExt;
     let (ours, theirs) = rustix::net::socketpair(
@@ -67,14 +70,25 @@ pub(crate) fn launch(
         user: text(format!("{user} {user} 1").as_bytes())?,
         group: text(format!("{group} {group} 1").as_bytes())?,
         types: types.map(|path| text(path.as_os_str().as_bytes())).transpose()?,
+        limit,
     };
     // SAFETY: between fork and exec `prepare` makes system calls only, and allocates nothing.
     unsafe { command.pre_exec(move || preparation.prepare()) };
     let program = command.get_program().to_owned();
-    let child = command.spawn().map_err(|source| Error::Start { program, source })?;
+    let child = command.spawn();
     drop(theirs);
+    let started = receive(&ours).is_ok();
+    let sent = receive(&ours).and_then(|sent| sent.ok_or_else(|| io::Error::other("it was not sent")));
+    let child = match (child, &sent) {
+        (Ok(child), _) => child,
+        // The child came to its preparation, and not to its end.
+        (Err(source), Err(_)) if started => {
+            return Err(Error::Supervise { what: "a filter of system calls", source });
+        }
+        (Err(source), _) => return Err(Error::Start { program, source }),
+    };
     let (listener, prepared) =
-        receive(&ours).map_err(|source| Error::Supervise { what: "the listener of the filter", source })?;
+        sent.map_err(|source| Error::Supervise { what: "the listener of the filter", source })?;
     Ok((child, Listener::new(listener), prepared))
 }
 
@@ -83,9 +97,16 @@ impl Preparation {
     ///
     /// Those of the filter, and of a user namespace that stays without users; without namespaces it goes on.
     fn prepare(&self) -> io::Result<()> {
+        // SAFETY: the socket is open, and the byte is of this frame.
+        if unsafe { libc::send(self.socket, [0u8].as_ptr().cast(), 1, 0) } != 1 {
+            return Err(io::Error::last_os_error());
+        }
         let prepared = self.separate()?;
-        // SAFETY: numbers only; the filter's program lives in `self`.
+        // SAFETY: numbers only; the filter's program and the limit live in `self`.
         unsafe {
+            if let Some(limit) = &self.limit {
+                libc::setrlimit(libc::RLIMIT_NOFILE, limit);
+            }
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -112,7 +133,7 @@ impl Preparation {
 
     /// Gives the child a view of its own on two places of the file system, as far as it may.
     fn separate(&self) -> io::Result<Prepared> {
-        let mut prepared = Prepared { bpffs: false, types: false };
+        let mut prepared = Prepared { bpffs: 0, types: false };
         // SAFETY: system calls with texts that end with zero.
         unsafe {
             if libc::unshare(libc::CLONE_NEWNS) != 0 {
@@ -127,6 +148,7 @@ impl Preparation {
                     // It is nobody here, and could not do what its user may.
                     return Err(io::Error::last_os_error());
                 }
+                keep_capabilities();
             }
             let mount = |from: Option<&CString>, to: &std::ffi::CStr, kind: *const libc::c_char, flags| {
                 let from = from.map_or(c"bpf".as_ptr(), |from| from.as_ptr());
@@ -137,12 +159,60 @@ impl Preparation {
                 return Ok(prepared);
             }
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-            prepared.bpffs = mount(None, c"/sys/fs/bpf", c"tmpfs".as_ptr(), flags);
+            let mut status: libc::stat = std::mem::zeroed();
+            if mount(None, c"/sys/fs/bpf", c"tmpfs".as_ptr(), flags)
+                && libc::stat(c"/sys/fs/bpf".as_ptr(), &raw mut status) == 0
+            {
+                prepared.bpffs = status.st_dev;
+            }
             prepared.types = self.types.as_ref().is_some_and(|types| {
                 mount(Some(types), c"/sys/kernel/btf/vmlinux", std::ptr::null(), libc::MS_BIND)
             });
         }
         Ok(prepared)
+    }
+}
+
+/// `struct __user_cap_header_struct` and the two words of `struct __user_cap_data_struct`.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    process: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Capabilities {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Lets the application have what a user namespace gives its first process. They are capabilities over that namespace
+/// alone, and are lost on exec otherwise; clients look for them before they call bpf(2).
+///
+/// # Safety
+///
+/// None: it makes system calls only, as a child between fork and exec must.
+unsafe fn keep_capabilities() {
+    /// `_LINUX_CAPABILITY_VERSION_3`.
+    const VERSION: u32 = 0x2008_0522;
+    let mut header = CapabilityHeader { version: VERSION, process: 0 };
+    let mut held = [Capabilities { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: the structures are those of version 3, and of this frame. Where it is refused, the application lacks them.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, &raw mut header, held.as_mut_ptr()) != 0 {
+            return;
+        }
+        held.iter_mut().for_each(|word| word.inheritable = word.permitted);
+        if libc::syscall(libc::SYS_capset, &raw mut header, held.as_ptr()) != 0 {
+            return;
+        }
+        for capability in 0..64u64 {
+            if held[capability as usize / 32].permitted >> (capability % 32) & 1 != 0 {
+                libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+            }
+        }
     }
 }
 
@@ -175,8 +245,8 @@ struct Control([u8; 32]);
 ///
 /// None: it makes system calls only, as a child between fork and exec must.
 unsafe fn send(socket: RawFd, descriptor: RawFd, prepared: Prepared) -> io::Result<()> {
-    let mut byte = [u8::from(prepared.bpffs) | u8::from(prepared.types) << 1];
-    let mut data = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut words = [prepared.bpffs, prepared.types.into()];
+    let mut data = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(&words) };
     let mut control = Control([0; 32]);
     // SAFETY: plain numbers and addresses; zero is valid for all of them.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -191,7 +261,7 @@ unsafe fn send(socket: RawFd, descriptor: RawFd, prepared: Prepared) -> io::Resu
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
         libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor);
-        if libc::sendmsg(socket, &raw const message, 0) == 1 {
+        if libc::sendmsg(socket, &raw const message, 0) == size_of_val(&words) as isize {
             Ok(())
         } else {
             Err(io::Error::last_os_error())
@@ -199,10 +269,10 @@ unsafe fn send(socket: RawFd, descriptor: RawFd, prepared: Prepared) -> io::Resu
     }
 }
 
-/// Receives what `send` sent.
-fn receive(socket: &OwnedFd) -> io::Result<(OwnedFd, Prepared)> {
-    let mut byte = [0u8];
-    let mut data = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+/// Receives what `send` sent; `None` for the byte before.
+fn receive(socket: &OwnedFd) -> io::Result<Option<(OwnedFd, Prepared)>> {
+    let mut words = [0u64; 2];
+    let mut data = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(&words) };
     let mut control = Control([0; 32]);
     // SAFETY: plain numbers and addresses; zero is valid for all of them.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -212,17 +282,19 @@ fn receive(socket: &OwnedFd) -> io::Result<(OwnedFd, Prepared)> {
     message.msg_controllen = size_of::<Control>() as _;
     // SAFETY: all addresses are of this frame, with the sizes given; the kernel fills the control data.
     unsafe {
-        if libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) != 1 {
-            return Err(io::Error::other("the child ended before it sent it"));
+        match libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) {
+            1 => return Ok(None),
+            all if all == size_of_val(&words) as isize => {}
+            _ => return Err(io::Error::other("the child ended before it sent it")),
         }
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
             return Err(io::Error::other("the message has no descriptor"));
         }
         let descriptor = libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned();
-        let prepared = Prepared { bpffs: byte[0] & 1 != 0, types: byte[0] & 2 != 0 };
+        let prepared = Prepared { bpffs: words[0], types: words[1] != 0 };
         // The kernel has just made it for this process.
-        Ok((OwnedFd::from_raw_fd(descriptor), prepared))
+        Ok(Some((OwnedFd::from_raw_fd(descriptor), prepared)))
     }
 }
 

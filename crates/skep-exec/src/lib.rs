@@ -41,6 +41,7 @@ mod process;
 mod serve;
 mod table;
 
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serve::Server;
 use skep::sys::SysEngine;
 use skep_sys::System;
@@ -49,6 +50,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 use table::Table;
 
 /// Threads that answer calls: a long load does not keep other calls waiting.
@@ -126,7 +128,7 @@ impl Supervisor {
     /// Runs an application, and returns the status of its first process when none of its processes is left.
     ///
     /// Meanwhile this process ignores SIGINT and SIGQUIT, which a terminal sends to the application as well, and passes
-    /// SIGTERM and SIGHUP on. One application at a time.
+    /// SIGTERM and SIGHUP on, and its limit of descriptors is as high as it may be. One application at a time.
     ///
     /// # Errors
     ///
@@ -134,32 +136,43 @@ impl Supervisor {
     pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
         let supervise = |what| move |source| Error::Supervise { what, source };
         let table = Table::new().map_err(supervise("notices of closed files"))?;
-        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref())?;
+        // Each object is a descriptor here; the application has its own limit.
+        let limit = Limit::raise();
+        let before = limit.as_ref().map(|limit| limit.0);
+        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref(), before)?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.
             let _ended = child.kill().and_then(|()| child.wait());
             return Err(Error::Types { path: path.clone() });
         }
-        if let (Some(missing), false) = (&self.missing, prepared.bpffs) {
+        if let (Some(missing), 0) = (&self.missing, prepared.bpffs) {
             missing(&format!(
                 "no mount namespace: nothing can be pinned in {}, since user namespaces are not allowed here",
                 launch::BPF_FS
             ));
         }
         let signals = Signals::begin(child.id());
-        let bpffs = prepared.bpffs.then(|| bpffs_of(child.id())).flatten();
+        let bpffs = Some(prepared.bpffs).filter(|device| *device != 0);
         let server = Server { system: self.system, listener, table, bpffs, trace: self.trace };
-        let served = server.serve(THREADS).map_err(supervise("the calls"));
-        let status = child.wait().map_err(supervise("the application's end"))?;
-        drop(signals);
-        served.map(|()| status)
+        let (served, status) = thread::scope(|scope| {
+            // Linux before 6.11 counts a process as the filter's until somebody has waited for it.
+            let first = scope.spawn(|| {
+                let id = rustix::process::Pid::from_child(&child);
+                let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+                while matches!(waitid(WaitId::Pid(id), ended), Err(rustix::io::Errno::INTR)) {}
+                // Its number may be another's once it has been waited for.
+                signals.forget();
+                child.wait()
+            });
+            let served = server.serve(THREADS).map_err(supervise("the calls"));
+            // Closes the listener: whoever still calls is not served, and must not wait for that.
+            drop(server);
+            let status = first.join().unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
+            (served, status.map_err(supervise("the application's end")))
+        });
+        drop((signals, limit));
+        served.and(status)
     }
-}
-
-/// The device of a process's BPF file system.
-fn bpffs_of(process: u32) -> Option<u64> {
-    let path = format!("/proc/{process}/root{}", launch::BPF_FS);
-    rustix::fs::stat(&*path).ok().map(|status| status.st_dev)
 }
 
 /// How many CPUs clients of the system call assume: per-CPU values have so many parts.
@@ -213,6 +226,39 @@ impl Signals {
             set(libc::SIGTERM, handler),
             set(libc::SIGHUP, handler),
         ])
+    }
+}
+
+impl Signals {
+    /// Passes nothing on from now on.
+    fn forget(&self) {
+        // Relaxed: as in `begin`; a handler that has read the number sends it at once.
+        FIRST.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The limit of descriptors as it was before this process raised its own as far as it may.
+struct Limit(libc::rlimit);
+
+impl Limit {
+    /// `None` if it stays as it is.
+    fn raise() -> Option<Self> {
+        // SAFETY: numbers, and a structure of this frame for which zero is valid.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+                return None;
+            }
+            let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+            (libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) == 0).then_some(Self(limit))
+        }
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        // SAFETY: a structure that lives. Lowering a limit is always allowed.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
     }
 }
 

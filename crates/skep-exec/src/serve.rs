@@ -75,12 +75,11 @@ impl Server {
         while !ended.load(Ordering::Acquire) {
             let mut fds = [PollFd::new(self.table.changes(), PollFlags::IN)];
             let timeout = Timespec { tv_sec: 0, tv_nsec: CLOSING * 1_000_000 };
-            // A signal or an interval that ends: it looks again.
-            if poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0) {
-                self.table.settle();
-            }
+            // After an interval without news it looks at what was doubtful.
+            let ready = poll(&mut fds, Some(&timeout));
+            self.table.settle(!ready.is_ok_and(|ready| ready > 0));
         }
-        self.table.settle();
+        self.table.settle(true);
     }
 
     fn answer(&self, call: &Call) -> Answer {
@@ -88,7 +87,7 @@ impl Server {
         let [first, second, third, ..] = call.arguments;
         let answer = match call.number {
             libc::SYS_bpf => {
-                self.table.settle();
+                self.table.settle(false);
                 self.system.call(&mut process, first as u32, second, third as u32)
             }
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),

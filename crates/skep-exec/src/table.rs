@@ -3,13 +3,18 @@
 //! ```text
 //!   object <-- File: a sealed memory file of ours --open again--> a client's open file, closed, copied, sent, mapped at will
 //!                |                                                          |
-//!                +-------------- inotify: opened, closed <------------------+
+//!                +------ inotify: one was closed; lease: was it the last? <-+
 //! ```
 //!
 //! A client's descriptor is recognised by the file's number (`stat`), so copies of descriptors in any process are the
-//! object too. The kernel tells when a file was opened, and when an open file is closed for the last time: a file that
-//! is open nowhere holds no object any more. A pinned object has an empty file in the BPF file system, which holds it
-//! until the file is removed.
+//! object too. The kernel tells when an open file is closed for the last time (inotify), but two such events at once may
+//! come as one: they are no count, only a reason to ask. The answer is exact: the kernel grants a write lease
+//! (fcntl(2), `F_SETLEASE`) only to the one who alone has a file open. Descriptors in messages and mappings keep a file
+//! open too. The event comes a moment before the file is no longer counted as open, so a file that is still open is asked
+//! again: at each call for a while, and then from time to time as long as it is open. A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
+//!
+//! What would break it: a second open file of ours that lives longer than an installation. The file that
+//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone.
 
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,8 +22,15 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
 use skep::sys::SysEngine;
 use skep_sys::{Access, Errno, Handle, Object};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// `F_SETSIG` of fcntl(2).
+const F_SETSIG: libc::c_int = 10;
+
+/// How long each call looks at a file that was closed and may be open elsewhere.
+const DOUBT: Duration = Duration::from_millis(20);
 
 /// What identifies a file: the device and the number.
 pub(crate) type FileId = (u64, u64);
@@ -35,6 +47,8 @@ struct Files {
     by_id: HashMap<FileId, File>,
     by_object: HashMap<(u8, u32), FileId>,
     by_watch: HashMap<i32, FileId>,
+    /// Files of which an open file was closed, and when. Others of them may be open.
+    doubtful: BTreeMap<FileId, Instant>,
 }
 
 impl std::fmt::Debug for Files {
@@ -48,8 +62,6 @@ struct File {
     handle: Handle<SysEngine>,
     /// Our own descriptor; `None` for a pin, whose file is the client's.
     memory: Option<OwnedFd>,
-    /// How often it is open at clients.
-    open: i64,
     watch: i32,
     key: (u8, u32),
 }
@@ -87,7 +99,7 @@ impl Table {
             Access { read: false, .. } => OFlags::WRONLY,
             _ => OFlags::RDWR,
         };
-        // The kernel counts this opening, and its end when the client has closed the last copy.
+        // Open here until the client has it, so no lease is granted in between.
         open(own_path(memory), access | OFlags::CLOEXEC, Mode::empty()).map_err(number)
     }
 
@@ -97,8 +109,7 @@ impl Table {
         let id = id_of(&file)?;
         let watch =
             inotify::add_watch(&self.inotify, own_path(&file), WatchFlags::DELETE_SELF).map_err(number)?;
-        let pinned =
-            File { handle: handle.clone(), memory: None, open: 0, watch, key: key_of(handle.object()) };
+        let pinned = File { handle: handle.clone(), memory: None, watch, key: key_of(handle.object()) };
         files.by_watch.insert(watch, id);
         files.by_id.insert(id, pinned);
         Ok(())
@@ -113,38 +124,45 @@ impl Table {
     ) -> Result<FileId, Errno> {
         let file = memory.as_ref().ok_or(Errno::EIO)?;
         let id = id_of(file)?;
-        let events = WatchFlags::OPEN | WatchFlags::CLOSE;
-        let watch = inotify::add_watch(&self.inotify, own_path(file), events).map_err(number)?;
+        let watch = inotify::add_watch(&self.inotify, own_path(file), WatchFlags::CLOSE).map_err(number)?;
         files.by_watch.insert(watch, id);
         files.by_object.insert(key, id);
-        files.by_id.insert(id, File { handle: handle.with_access(Access::ALL), memory, open: 0, watch, key });
+        files.by_id.insert(id, File { handle: handle.with_access(Access::ALL), memory, watch, key });
         Ok(id)
     }
 
-    /// Takes notice of what was opened and closed, and lets go of objects that nobody holds.
-    pub(crate) fn settle(&self) {
+    /// Takes notice of what was closed, and lets go of objects that nobody holds. `all`: also looks again at files that
+    /// were closed longer ago.
+    pub(crate) fn settle(&self, all: bool) {
         // Dropped after the lock: the end of an object may take a while.
         let mut ended = Vec::new();
         let mut files = self.files.lock();
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut room);
-        let mut changed = Vec::new();
+        let mut deleted = Vec::new();
+        let now = Instant::now();
         while let Ok(event) = reader.next() {
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                // Some events are lost: any of the files may be closed.
+                let every: Vec<_> = files.by_object.values().map(|id| (*id, now)).collect();
+                files.doubtful.extend(every);
+            }
             let Some(id) = files.by_watch.get(&event.wd()).copied() else { continue };
-            let Some(file) = files.by_id.get_mut(&id) else { continue };
-            if event.events().contains(ReadFlags::OPEN) {
-                file.open += 1;
+            if event.events().contains(ReadFlags::DELETE_SELF) {
+                deleted.push(id);
+            } else {
+                files.doubtful.insert(id, now);
             }
-            if event.events().intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE) {
-                file.open -= 1;
-            }
-            changed.push((id, event.events().contains(ReadFlags::DELETE_SELF)));
         }
-        for (id, deleted) in changed {
-            let unused = files.by_id.get(&id).is_some_and(|file| file.memory.is_some() && file.open <= 0);
-            if (unused || deleted)
-                && let Some(file) = files.by_id.remove(&id)
-            {
+        let Files { by_id, doubtful, .. } = &*files;
+        let asked = doubtful.iter().filter(|(_, since)| all || now.duration_since(**since) < DOUBT);
+        let closed = asked.map(|(id, _)| *id).filter(|id| {
+            let memory = by_id.get(id).and_then(|file| file.memory.as_ref());
+            memory.is_none_or(is_open_here_alone)
+        });
+        for id in closed.chain(deleted).collect::<Vec<_>>() {
+            files.doubtful.remove(&id);
+            if let Some(file) = files.by_id.remove(&id) {
                 files.by_watch.remove(&file.watch);
                 if file.memory.is_some() {
                     files.by_object.remove(&file.key);
@@ -171,7 +189,21 @@ fn memory_of(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
     let memory = memory.map_err(number)?;
     // Its size is for ever 0: a client that maps it finds nothing, and cannot use up memory.
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(number)?;
+    let memory = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+    // Should anybody open the file during the lease's moment, the kernel's signal about it is one that is ignored.
+    // SAFETY: numbers, and a descriptor that is open.
+    unsafe { libc::fcntl(memory.as_raw_fd(), F_SETSIG, libc::SIGURG) };
     Ok(memory)
+}
+
+/// Whether this is the only open file of its file.
+fn is_open_here_alone(memory: &OwnedFd) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: numbers, and a descriptor that is open.
+        unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+    };
+    // It is given back at once: it was only a question.
+    lease(libc::F_WRLCK) && lease(libc::F_UNLCK)
 }
 
 fn key_of(object: &Object<SysEngine>) -> (u8, u32) {

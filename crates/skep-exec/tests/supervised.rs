@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 
 const HASH: u32 = 1;
 
@@ -67,6 +68,14 @@ fn forked(work: impl FnOnce()) -> i32 {
 fn wait(child: i32) {
     // SAFETY: a child of this process.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+/// Whether something becomes so within seconds.
+fn soon(is_so: impl Fn() -> bool) -> bool {
+    (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        is_so()
+    })
 }
 
 /// The supervised application; without a scenario it has nothing to do.
@@ -146,13 +155,7 @@ fn application() {
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 wait(child);
             }
-            let still = || {
-                (0..50).any(|_| {
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                    first_map() == Err(libc::ENOENT)
-                })
-            };
-            assert!(still(), "what they held is gone");
+            assert!(soon(|| first_map() == Err(libc::ENOENT)), "what they held is gone");
             // SAFETY: this process ends by a signal.
             unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
             std::thread::sleep(std::time::Duration::from_secs(10));
@@ -197,13 +200,163 @@ fn application() {
                 }
             });
         }
+        "closes" => {
+            // The kernel may report two ends at once as one.
+            for _ in 0..50 {
+                wait(forked(|| {
+                    let _first = hash();
+                    let id = first_map().unwrap();
+                    let _second = bpf(14, &[(0, id.into(), 4)]).unwrap();
+                }));
+            }
+            assert!(soon(|| first_map() == Err(libc::ENOENT)), "an object is left");
+            let map = hash();
+            update(map, 1, 9).unwrap();
+            let id = first_map().unwrap();
+            for round in 0..300 {
+                let start = Barrier::new(2);
+                let open = || {
+                    start.wait();
+                    bpf(14, &[(0, id.into(), 4)]).unwrap() as i32
+                };
+                let (one, other) = std::thread::scope(|scope| {
+                    let one = scope.spawn(open);
+                    (open(), one.join().unwrap())
+                });
+                // SAFETY: a descriptor of this test.
+                unsafe { libc::close(one) };
+                assert_eq!(lookup(other, 1), Ok(9), "round {round}");
+                // SAFETY: as above.
+                unsafe { libc::close(other) };
+                assert_eq!(lookup(map, 1), Ok(9), "round {round}");
+            }
+        }
+        "maps the file" => {
+            let map = hash();
+            // SAFETY: a new mapping of an empty file, which is never touched.
+            let mapping =
+                unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, map, 0) };
+            assert_ne!(mapping, libc::MAP_FAILED);
+            // SAFETY: a descriptor of this test.
+            unsafe { libc::close(map) };
+            assert!(first_map().is_ok(), "the mapping holds it");
+            // SAFETY: the mapping from above.
+            unsafe { libc::munmap(mapping, 4096) };
+            assert_eq!(first_map(), Err(libc::ENOENT));
+        }
+        "nests" => {
+            let runtime = Runtime::builder().build().unwrap();
+            let supervisor = Supervisor::new(SysEngine::new(runtime, None));
+            let error = supervisor.run(&mut Command::new("/bin/true")).unwrap_err();
+            assert!(matches!(error, Error::Supervise { .. }), "{error}");
+        }
+        "many" => {
+            for _ in 0..20 {
+                let children: Vec<_> = (0..50)
+                    .map(|_| {
+                        forked(|| {
+                            let map = hash();
+                            update(map, 1, 1).unwrap();
+                            assert_eq!(lookup(map, 1), Ok(1));
+                        })
+                    })
+                    .collect();
+                children.into_iter().for_each(wait);
+            }
+            assert!(soon(|| first_map() == Err(libc::ENOENT)), "an object is left");
+        }
+        "holds many" => {
+            // SAFETY: numbers, and memory of this test.
+            let most = unsafe {
+                let mut limit = std::mem::zeroed::<libc::rlimit>();
+                assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+                assert_eq!(limit.rlim_cur, 64, "the application has its own limit");
+                limit.rlim_cur = limit.rlim_max;
+                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+                limit.rlim_max
+            };
+            let maps: Vec<_> = (0..most.min(2000) - 100).map(|_| hash()).collect();
+            assert!(maps.iter().all(|map| *map > 0));
+        }
+        "leaves a child" => {
+            let child = forked(|| {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                let map = hash();
+                update(map, 1, 1).unwrap();
+            });
+            assert!(child > 0);
+            std::process::exit(7);
+        }
+        "may" => {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+            let held = u64::from_str_radix(line.trim(), 16).unwrap();
+            assert_eq!(held >> 21 & 1, 1, "CAP_SYS_ADMIN in {line}");
+        }
+        "replaces" => {
+            // Descriptors are closed and replaced by a thread while others use them.
+            let done = AtomicBool::new(false);
+            let map = hash();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..300 {
+                        let file = std::fs::File::open("/dev/null").unwrap();
+                        // SAFETY: numbers; nothing else of this process uses 200.
+                        unsafe {
+                            libc::dup2(map, 200);
+                            libc::dup2(file.as_raw_fd(), 200);
+                            libc::close(200);
+                        }
+                    }
+                    // Pairs with the loads of the others.
+                    done.store(true, Ordering::Release);
+                });
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        // Pairs with the store above.
+                        while !done.load(Ordering::Acquire) {
+                            let answer = update(200, 1, 1);
+                            assert!(matches!(answer, Ok(0) | Err(libc::EBADF | libc::EINVAL)), "{answer:?}");
+                        }
+                    });
+                }
+            });
+            assert!(matches!(lookup(map, 1), Ok(1) | Err(libc::ENOENT)));
+        }
+        "execs" => {
+            // Another thread calls while one replaces the whole process.
+            wait(forked(|| {
+                let map = hash();
+                std::thread::spawn(move || {
+                    loop {
+                        let _ = update(map, 1, 1);
+                    }
+                });
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                let arguments = [c"true".as_ptr(), std::ptr::null()];
+                // SAFETY: texts that end with zero, and a list that ends with null.
+                unsafe { libc::execv(c"/bin/true".as_ptr(), arguments.as_ptr()) };
+            }));
+            assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
+        }
         other => panic!("no scenario {other}"),
     }
 }
 
+/// Signals are handled for a whole process, so one application runs at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+type Status = Result<ExitStatus, Error>;
+type Ran = (ExitStatus, Vec<String>, Vec<String>);
+
 /// Runs a scenario under a supervisor; the status of the application, what was traced, and what was missing. `None`
 /// where filters of system calls are not allowed, as in some containers.
-fn supervised(scenario: &str) -> Option<(ExitStatus, Vec<String>, Vec<String>)> {
+fn supervised(scenario: &str) -> Option<Ran> {
+    supervise(scenario, |run| run())
+}
+
+/// The same, where `within` runs it while no other application runs.
+fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status) -> Option<Ran> {
     let runtime = Runtime::builder().cpus(possible_cpus().unwrap()).privileged(true).build().unwrap();
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
@@ -212,10 +365,10 @@ fn supervised(scenario: &str) -> Option<(ExitStatus, Vec<String>, Vec<String>)> 
         .warn(move |line| miss.lock().unwrap().push(line.to_owned()));
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["application", "--exact", "--nocapture", "--test-threads=1"]).env("SCENARIO", scenario);
-    // Signals are handled for a whole process, so one application runs at a time.
-    static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock();
-    let ran = supervisor.run(&mut command);
+    let (before, mut supervisor) = (descriptors(), Some(supervisor));
+    let ran = within(&mut || supervisor.take().unwrap().run(&mut command));
+    assert_eq!(descriptors(), before, "descriptors of the supervisor that are left");
     drop(one);
     let status = match ran {
         Err(error @ Error::Supervise { .. }) => {
@@ -226,6 +379,16 @@ fn supervised(scenario: &str) -> Option<(ExitStatus, Vec<String>, Vec<String>)> 
     };
     let (traced, missing) = (traced.lock().unwrap().clone(), missing.lock().unwrap().clone());
     Some((status, traced, missing))
+}
+
+/// Descriptors of this process that are a supervisor's.
+fn descriptors() -> usize {
+    let ours = |link: &str| ["bpf", "btf", "seccomp", "inotify"].iter().any(|part| link.contains(part));
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .filter(|link| ours(&link.to_string_lossy()))
+        .count()
 }
 
 #[test]
@@ -271,6 +434,78 @@ fn threads_call_at_the_same_time() {
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let runtime = Runtime::builder().build().unwrap();
+    let one = ONE.lock();
     let error = Supervisor::new(SysEngine::new(runtime, None)).run(&mut Command::new("/no/such/program"));
+    drop(one);
     assert!(error.unwrap_err().to_string().starts_with("cannot start /no/such/program: "));
+}
+
+#[test]
+fn objects_end_with_the_last_descriptor_however_many_are_closed_at_once() {
+    let Some((status, traced, _)) = supervised("closes") else { return };
+    assert!(status.success(), "{status}\n{}", traced[traced.len().saturating_sub(8)..].join("\n"));
+}
+
+#[test]
+fn a_mapping_holds_an_object_as_a_descriptor_does() {
+    let Some((status, traced, _)) = supervised("maps the file") else { return };
+    assert!(status.success(), "{status}\n{}", traced.join("\n"));
+}
+
+#[test]
+fn a_supervisor_under_another_says_that_it_cannot_supervise() {
+    let Some((status, ..)) = supervised("nests") else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_thousand_processes_start_and_stop() {
+    let Some((status, traced, _)) = supervised("many") else { return };
+    assert!(status.success(), "{status}");
+    assert!(traced.len() >= 3000, "{}", traced.len());
+}
+
+#[test]
+fn the_supervisor_holds_as_many_objects_as_its_limit_may_be_raised_to() {
+    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let set = |current| {
+        let new = rustix::process::Rlimit { current: Some(current), maximum: limits.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, new).unwrap();
+    };
+    let limited = supervise("holds many", |run| {
+        set(64);
+        let status = run();
+        let now = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        set(limits.current.unwrap_or(1024));
+        assert_eq!(now, Some(64), "it is as before");
+        status
+    });
+    let Some((status, traced, _)) = limited else { return };
+    assert!(status.success(), "{status}\n{}", traced[traced.len().saturating_sub(3)..].join("\n"));
+}
+
+#[test]
+fn processes_that_outlive_the_first_are_served() {
+    let Some((status, traced, _)) = supervised("leaves a child") else { return };
+    assert_eq!(status.code(), Some(7), "the first one's status");
+    assert!(traced.iter().any(|line| line.contains("BPF_MAP_UPDATE_ELEM")), "{traced:?}");
+}
+
+#[test]
+fn clients_that_ask_for_capabilities_have_them() {
+    let Some((status, _, missing)) = supervised("may") else { return };
+    // Without namespaces nothing can be given, and the warning says so.
+    assert!(status.success() || !missing.is_empty(), "{status}");
+}
+
+#[test]
+fn descriptors_that_are_replaced_during_calls_are_errors_at_most() {
+    let Some((status, ..)) = supervised("replaces") else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_process_that_is_replaced_by_exec_during_calls_leaves_nothing() {
+    let Some((status, ..)) = supervised("execs") else { return };
+    assert!(status.success(), "{status}");
 }

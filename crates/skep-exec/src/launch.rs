@@ -199,7 +199,7 @@ unsafe fn keep_capabilities() {
     const VERSION: u32 = 0x2008_0522;
     let mut header = CapabilityHeader { version: VERSION, process: 0 };
     let mut held = [Capabilities { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: the structures are those of version 3, and of this frame. Where it is refused, the application lacks them.
+    // SAFETY: the structures are those of version 3, and of this frame. If one call fails, the application lacks them.
     unsafe {
         if libc::syscall(libc::SYS_capget, &raw mut header, held.as_mut_ptr()) != 0 {
             return;

@@ -40,6 +40,7 @@ mod memory;
 mod process;
 mod serve;
 mod table;
+mod turn;
 
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serve::Server;

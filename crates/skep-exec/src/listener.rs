@@ -11,6 +11,9 @@ const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 const IS_VALID: libc::c_ulong = 0x4008_2102;
 const ADD_DESCRIPTOR: libc::c_ulong = 0x4018_2103;
+const SET_FLAGS: libc::c_ulong = 0x4008_2104;
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the two sides wait for each other, and can share a CPU.
+const SYNC_WAKE_UP: libc::c_ulong = 1;
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
 const CONTINUE: u32 = 1;
 
@@ -40,6 +43,8 @@ pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        // SAFETY: the descriptor is a listener. Linux before 6.6 refuses, and only takes longer.
+        let _set = unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
         Self(descriptor)
     }
 

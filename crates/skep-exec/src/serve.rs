@@ -3,7 +3,7 @@
 use crate::listener::{Answer, Call, Listener};
 use crate::process::Process;
 use crate::table::Table;
-use parking_lot::Mutex;
+use crate::turn::Turn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skep::sys::SysEngine;
 use skep_sys::{Caller, Command, Errno, System};
@@ -14,8 +14,21 @@ use std::time::Instant;
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS: u64 = 0xcafe_4a11;
-/// How long closed files may wait when nobody calls, in milliseconds.
+/// How long closed files, and threads for a turn that another has kept, may wait, in milliseconds.
 const CLOSING: i64 = 200;
+
+/// Commands that may take long: other calls do not wait for them.
+const SLOW: [Command; 9] = [
+    Command::MapCreate,
+    Command::ProgLoad,
+    Command::BtfLoad,
+    Command::ProgTestRun,
+    Command::LinkCreate,
+    Command::MapLookupBatch,
+    Command::MapLookupAndDeleteBatch,
+    Command::MapUpdateBatch,
+    Command::MapDeleteBatch,
+];
 
 /// What receives a line for each call.
 pub(crate) type Trace = dyn Fn(&str) + Send + Sync;
@@ -33,10 +46,10 @@ pub(crate) struct Server {
 impl Server {
     /// Serves with so many threads, until no process is left.
     pub(crate) fn serve(&self, threads: usize) -> io::Result<()> {
-        let turn = Mutex::new(());
+        let turn = Turn::default();
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            let closer = scope.spawn(|| self.close(&ended));
+            let closer = scope.spawn(|| self.close(&turn, &ended));
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(&turn))).collect();
             let mut result = Ok(());
             for worker in workers {
@@ -52,25 +65,33 @@ impl Server {
         })
     }
 
-    fn work(&self, turn: &Mutex<()>) -> io::Result<()> {
-        loop {
-            // One thread waits for the next call; the others serve.
-            let received = {
-                let _turn = turn.lock();
-                self.listener.receive()?
-            };
-            let Some(call) = received else { return Ok(()) };
-            let started = Instant::now();
-            let answer = self.answer(&call);
-            self.listener.answer(&call, answer);
-            if let Some(trace) = &self.trace {
-                self.say(&**trace, &call, answer, started);
+    fn work(&self, turn: &Turn) -> io::Result<()> {
+        while let Some(number) = turn.take() {
+            loop {
+                let call = match self.listener.receive() {
+                    Ok(Some(call)) => call,
+                    ended => {
+                        turn.end();
+                        return ended.map(drop);
+                    }
+                };
+                let started = Instant::now();
+                turn.received(started, is_slow(&call));
+                let answer = self.answer(&call);
+                self.listener.answer(&call, answer);
+                if let Some(trace) = &self.trace {
+                    self.say(&**trace, &call, answer, started);
+                }
+                if !turn.is_still(number) {
+                    break;
+                }
             }
         }
+        Ok(())
     }
 
     /// Lets go of closed objects while nobody calls.
-    fn close(&self, ended: &AtomicBool) {
+    fn close(&self, turn: &Turn, ended: &AtomicBool) {
         // Pairs with the store in `serve`.
         while !ended.load(Ordering::Acquire) {
             let mut fds = [PollFd::new(self.table.changes(), PollFlags::IN)];
@@ -78,6 +99,7 @@ impl Server {
             // After an interval without news it looks at what was doubtful.
             let ready = poll(&mut fds, Some(&timeout));
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
+            turn.watch();
         }
         self.table.settle(true);
     }
@@ -115,6 +137,11 @@ impl Server {
             call.thread, call.arguments[2]
         ));
     }
+}
+
+fn is_slow(call: &Call) -> bool {
+    let command = (call.number == libc::SYS_bpf).then(|| Command::from_number(call.arguments[0] as u32));
+    command.flatten().is_some_and(|command| SLOW.contains(&command))
 }
 
 /// A file system's description: that of BPF has its own number, so that clients pin there.

@@ -7,11 +7,13 @@
 //! ```
 //!
 //! A client's descriptor is recognised by the file's number (`stat`), so copies of descriptors in any process are the
-//! object too. The kernel tells when an open file is closed for the last time (inotify), but two such events at once may
-//! come as one: they are no count, only a reason to ask. The answer is exact: the kernel grants a write lease
+//! object too. The kernel tells when an open file is closed for the last time (inotify), but two such events at once
+//! may come as one: they are no count, only a reason to ask. The answer is exact: the kernel grants a write lease
 //! (fcntl(2), `F_SETLEASE`) only to the one who alone has a file open. Descriptors in messages and mappings keep a file
-//! open too. The event comes a moment before the file is no longer counted as open, so a file that is still open is asked
-//! again: at each call for a while, and then from time to time as long as it is open. A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
+//! open too. The event comes a moment before the file is no longer counted as open, so a file that is still open is
+//! asked again: at each call for a while, and then from time to time as long as it is open.
+//!
+//! A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
 //!
 //! What would break it: a second open file of ours that lives longer than an installation. The file that
 //! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone.

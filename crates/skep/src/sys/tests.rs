@@ -523,3 +523,185 @@ fn batches_move_many_elements() {
     assert_eq!(process.call(Command::MapDeleteBatch, &attr), Err(Errno::ENOENT));
     assert_eq!(process.answer(32), 0, "none of them were there");
 }
+
+/// Types: `int`, a prototype without parameters that returns it, a function `f` of that prototype, exported.
+fn types_of_a_function() -> Vec<u8> {
+    let words: [u32; 12] = [
+        1,
+        1 << 24,
+        4,
+        32 | 1 << 24, // int, signed, 32 bits
+        0,
+        13 << 24,
+        1, // its prototype
+        5,
+        12 << 24 | 1,
+        2, // the function
+        0,
+        0,
+    ];
+    let records: Vec<u8> = words[..10].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let strings = b"\0int\0f\0";
+    let mut bytes = vec![0x9f, 0xeb, 1, 0];
+    for word in [24, 0, records.len() as u32, records.len() as u32, strings.len() as u32] {
+        bytes.extend(word.to_le_bytes());
+    }
+    [bytes, records, strings.to_vec()].concat()
+}
+
+#[test]
+fn information_about_functions_that_does_not_fit_the_program_is_refused() {
+    let mut process = Process::new();
+    let types = types_of_a_function();
+    let at = process.put(&types);
+    let load = Attr::default().u64(0, at).u32(16, types.len() as u32);
+    let btf = process.call(Command::BtfLoad, &load).unwrap() as u32;
+    // The function at 2 is called, and so is the one at 4.
+    let text = "call pc+1\nexit\ncall pc+1\nexit\nr0 = 7\nexit";
+    let insns = skep_isa::encode_bytes(&skep_isa::assemble(text).unwrap()).unwrap();
+    let lists: &[(&[u32], bool)] = &[
+        (&[0, 2, 4], true),
+        (&[0], false),
+        (&[0, 2], false),
+        (&[0, 4], false),
+        (&[0, 1, 2, 4], false),
+        (&[2, 4], false),
+        (&[0, 4, 2], false),
+        (&[0, 0, 2, 4], false),
+        (&[0, 2, 4, 77], false),
+        (&[0, 2, 4, u32::MAX], false),
+    ];
+    for (slots, fits) in lists {
+        let records: Vec<u8> = slots.iter().flat_map(|slot| [*slot, 3]).flat_map(u32::to_ne_bytes).collect();
+        let (insns_at, licence, info) = (process.put(&insns), process.put(b"GPL\0"), process.put(&records));
+        let attr = Attr::default()
+            .u32(0, 1)
+            .u32(4, insns.len() as u32 / 8)
+            .u64(8, insns_at)
+            .u64(16, licence)
+            .u32(72, btf)
+            .u32(76, 8)
+            .u64(80, info)
+            .u32(88, slots.len() as u32);
+        let wanted = if *fits { Ok(()) } else { Err(Errno::EINVAL) };
+        assert_eq!(process.call(Command::ProgLoad, &attr).map(drop), wanted, "{slots:?}");
+    }
+}
+
+/// Numbers that look like what a call may name: small ones, edges, descriptors, addresses.
+fn hostile(random: &mut impl FnMut() -> u64) -> u64 {
+    match random() % 10 {
+        0..=3 => random() % 40,
+        4 => [u64::MAX, u64::MAX - 8, 1 << 31, 1 << 32, i32::MAX as u64, 0][random() as usize % 6],
+        5..=7 => BASE + random() % (1 << 14),
+        8 => 1 << (random() % 64),
+        _ => random(),
+    }
+}
+
+/// What a field of attributes is.
+#[derive(Clone, Copy)]
+enum Field {
+    Descriptor,
+    Address,
+    Kind,
+    Small,
+    Zero,
+}
+
+use Field::{Address as A, Descriptor as D, Kind as K, Small as S, Zero as Z};
+
+const ELEMENT: &[(usize, Field)] = &[(0, D), (8, A), (16, A), (24, Z), (28, Z)];
+const BATCH: &[(usize, Field)] = &[(0, Z), (4, Z), (8, A), (16, A), (24, A), (32, S), (36, D), (40, Z)];
+const MAP: &[(usize, Field)] = &[(0, K), (4, S), (8, S), (12, S), (16, Z), (20, D)];
+const SHAPES: &[(Command, &[(usize, Field)])] = &[
+    (Command::MapCreate, MAP),
+    (Command::MapCreate, MAP),
+    (Command::MapCreate, MAP),
+    (Command::MapLookupElem, ELEMENT),
+    (Command::MapUpdateElem, ELEMENT),
+    (Command::MapUpdateElem, ELEMENT),
+    (Command::MapDeleteElem, &[(0, D), (8, A)]),
+    (Command::MapGetNextKey, &[(0, D), (8, A), (16, A)]),
+    (Command::MapLookupAndDeleteElem, ELEMENT),
+    (Command::MapFreeze, &[(0, D)]),
+    (Command::MapLookupBatch, BATCH),
+    (Command::MapLookupAndDeleteBatch, BATCH),
+    (Command::MapUpdateBatch, BATCH),
+    (Command::MapDeleteBatch, BATCH),
+    (Command::ProgLoad, &[(0, K), (4, S), (8, A), (16, A), (24, S), (28, S), (32, A), (44, Z), (68, S)]),
+    (Command::ProgTestRun, &[(0, D), (8, S), (12, S), (16, A), (24, A), (32, S), (64, Z)]),
+    (Command::ObjGetInfoByFd, &[(0, D), (4, S), (8, A)]),
+    (Command::ProgGetNextId, &[(0, S), (4, Z)]),
+    (Command::MapGetNextId, &[(0, S), (4, Z)]),
+    (Command::MapGetFdById, &[(0, S), (4, Z), (8, Z)]),
+    (Command::ProgGetFdById, &[(0, S)]),
+    (Command::BtfLoad, &[(0, A), (8, Z), (12, Z), (16, S), (20, Z), (24, Z)]),
+    (Command::ProgBindMap, &[(0, D), (4, D), (8, Z)]),
+    (Command::LinkCreate, &[(0, D), (4, S), (8, K), (12, Z)]),
+    (Command::LinkUpdate, &[(0, D), (4, D), (8, Z), (12, Z)]),
+    (Command::LinkDetach, &[(0, D)]),
+    (Command::RawTracepointOpen, &[(0, A), (8, D)]),
+    (Command::TokenCreate, &[(0, Z), (4, D)]),
+    (Command::IterCreate, &[(0, D), (4, Z)]),
+];
+
+#[test]
+fn no_sequence_of_calls_harms_the_system() {
+    let mut state: u64 = std::env::var("SKEP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let mut random = move || {
+        // xorshift*, which is enough for choices.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    let rounds: u32 = std::env::var("SKEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(20_000);
+    let mut process = Process::new();
+    let mut done = [0u32; 37];
+    let insns = skep_isa::encode_bytes(&skep_isa::assemble("r0 = 2\nexit").unwrap()).unwrap();
+    for round in 0..rounds {
+        let (command, fields) = SHAPES[random() as usize % SHAPES.len()];
+        for _ in 0..8 {
+            let at = 4096 + (random() as usize % (1 << 13)) / 8 * 8;
+            let number = hostile(&mut random);
+            process.memory[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+        }
+        // Most fields are what they should be, some are anything.
+        let mut attr = Attr::default();
+        for (at, field) in fields {
+            let wild = random() % 24 == 0;
+            let number = match field {
+                _ if wild => hostile(&mut random),
+                Field::Descriptor => 3 + random() % 24,
+                Field::Address => BASE + 4096 + random() % (1 << 13),
+                Field::Kind => 1 + random() % 33,
+                Field::Small => random() % 17,
+                Field::Zero => 0,
+            };
+            attr = match field {
+                Field::Address => attr.u64(*at, number),
+                _ => attr.u32(*at, number as u32),
+            };
+        }
+        if process.call(command, &attr).is_ok() {
+            done[command as usize] += 1;
+        }
+        if round % 64 == 0 {
+            process.free = 32768;
+            // A program that loads.
+            let _loaded = process.load_bytes([1, 3, 6][random() as usize % 3], &insns, 0, 0);
+        }
+        if process.descriptors.len() > 20 || round % 512 == 0 {
+            let last = process.descriptors.keys().copied().nth(random() as usize % 24);
+            last.map(|descriptor| process.descriptors.remove(&descriptor));
+        }
+        process.pins.retain(|_, _| random() % 8 != 0);
+    }
+    let often = [Command::MapCreate, Command::MapUpdateElem, Command::MapLookupBatch, Command::ProgTestRun];
+    assert!(often.iter().all(|command| done[*command as usize] > 5), "{done:?}");
+    // It still works.
+    let map = process.map(HASH, 4, 8, 1).unwrap();
+    process.update(map, &[1; 4], &[2; 8], 0).unwrap();
+    assert_eq!(process.lookup(map, &[1; 4], 8), Ok(vec![2; 8]));
+}

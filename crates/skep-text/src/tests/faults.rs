@@ -31,7 +31,9 @@ impl Belongings {
             let (range, permissions) = (words.next().unwrap(), words.next().unwrap());
             let (start, end) = range.split_once('-').unwrap();
             let number = |digits| usize::from_str_radix(digits, 16).unwrap();
-            let arena_of_malloc = number(end).is_multiple_of(64 << 20);
+            // While another thread makes one, only its start is where it will be.
+            let arena_of_malloc =
+                number(end).is_multiple_of(64 << 20) || number(start).is_multiple_of(64 << 20);
             let reserved =
                 permissions == "---p" && number(end) - number(start) >= PACK_BYTES && !arena_of_malloc;
             line.contains("skep-text") || permissions.contains('x') || reserved

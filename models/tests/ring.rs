@@ -74,7 +74,7 @@ impl Model {
         let mut taken = Vec::new();
         while taken.len() < count {
             match self.ring().next() {
-                (position, Next::Record { len, submitted }) => {
+                (position, Next::Record { len, submitted, .. }) => {
                     let offset = position % self.control.size();
                     if submitted {
                         assert_eq!(len, 8);
@@ -210,4 +210,46 @@ fn a_discarded_record_releases_those_behind_it() {
         [discards, submits].into_iter().for_each(|thread| thread.join().unwrap());
         drop(ManuallyDrop::into_inner(model));
     });
+}
+
+/// Two producers that forward their records, of which one may find the other at it.
+fn two_forwarders() {
+    let model = Model::new(8);
+    let forwarded = Arc::new(Mutex::new(Vec::new()));
+    let producers = [1, 2].map(|value| {
+        let forwarded = Arc::clone(&forwarded);
+        spawn(&model, move |model| {
+            let record = model.reserve(value).expect("there is room for both");
+            model.ring().commit(record, Outcome::Submitted, Wakeup::Never);
+            model.ring().forward(|position, _| {
+                let value = model.word(position % model.control.size() + HEADER).load(Ordering::Relaxed);
+                forwarded.lock().unwrap().push((position, value));
+            });
+        })
+    });
+    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    let mut forwarded = forwarded.lock().unwrap().clone();
+    assert!(forwarded.is_sorted(), "out of order: {forwarded:?}");
+    forwarded.sort_by_key(|(_, value)| *value);
+    assert_eq!(forwarded.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [1, 2], "left behind");
+    drop(ManuallyDrop::into_inner(model));
+}
+
+#[test]
+fn each_record_is_forwarded_once_in_order() {
+    model(two_forwarders);
+}
+
+#[test]
+fn without_the_fences_a_record_is_left_behind() {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        model(|| {
+            NO_FENCES.set(true);
+            two_forwarders();
+        });
+    }));
+    NO_FENCES.set(false);
+    let panic = found.expect_err("loom found nothing wrong with a protocol without fences");
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("left behind"), "it failed for another reason: {text}");
 }

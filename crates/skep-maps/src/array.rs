@@ -46,15 +46,25 @@ impl Array {
         Block::reserved_for(layout.total, CACHE_LINE).ok()
     }
 
-    /// `cpus`: the number of CPUs with values of their own; `None` if all share them.
-    pub(crate) fn new(len: u32, value_size: u32, cpus: Option<u32>) -> Result<Self, Error> {
+    /// `cpus`: the number of CPUs with values of their own; `None` if all share them. `file`: the name of the file to
+    /// put the values into, if other processes are to map them.
+    pub(crate) fn new(
+        len: u32,
+        value_size: u32,
+        cpus: Option<u32>,
+        file: Option<&str>,
+    ) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: len as usize, size: value_size as usize };
         let layout = ArrayLayout::of(len, value_size, cpus).ok_or(too_large)?;
         let values = match cpus {
             Some(cpus) => Values::per_cpu(value_size, cpus, layout.plane),
             None => Values::shared(value_size),
         };
-        Ok(Self { memory: Block::zeroed(layout.total, CACHE_LINE)?, stride: layout.stride, len, values })
+        let memory = match file {
+            Some(name) => Block::in_file(name, layout.total)?,
+            None => Block::zeroed(layout.total, CACHE_LINE)?,
+        };
+        Ok(Self { memory, stride: layout.stride, len, values })
     }
 
     /// # Safety
@@ -185,6 +195,10 @@ impl Array {
 
     pub(crate) fn memory(&self) -> usize {
         self.memory.reserved()
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.memory
     }
 
     pub(crate) fn values(&self) -> &Values {

@@ -63,7 +63,13 @@ pub(crate) const PROVIDED: &[MapKind] = &[
 /// The most owners with an element in a map of storages, which Linux does not limit by a number either.
 const MOST_OWNERS: u32 = 1 << 16;
 
-pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
+/// `shared`: memory that other processes can map is in files.
+pub(crate) fn table(
+    def: &MapDef,
+    options: &Options,
+    memory: &Reclamation,
+    shared: bool,
+) -> Result<Table, MapError> {
     let options = &Options { cpus: memory.domain.limit(), ..*options };
     if !PROVIDED.contains(&def.kind) {
         return Err(MapError::KindNotProvided { map: def.name.clone(), kind: def.kind, provided: PROVIDED });
@@ -188,11 +194,13 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
         }
         MapKind::Ringbuf => {
             fits(Ring::bytes(def.max_entries))?;
-            Ring::new(def.max_entries).map(Table::Ring).map_err(failed)
+            let ring = if shared { Ring::mirrored(&def.name, def.max_entries) } else { Ring::new(def.max_entries) };
+            ring.map(Table::Ring).map_err(failed)
         }
         MapKind::UserRingbuf => {
             fits(Ring::bytes(def.max_entries))?;
-            UserRing::new(def.max_entries).map(Table::UserRing).map_err(failed)
+            let ring = if shared { UserRing::in_file(&def.name, def.max_entries) } else { UserRing::new(def.max_entries) };
+            ring.map(Table::UserRing).map_err(failed)
         }
         // The limit applies as pages are allocated.
         MapKind::Arena => Arena::new(def, limit, &memory.domain).map(Table::Arena).map_err(failed),
@@ -203,7 +211,10 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
         _ => {
             let cpus = def.kind.is_per_cpu().then_some(options.cpus);
             fits(Array::bytes(def.max_entries, def.value_size, cpus))?;
-            let mut array = Array::new(def.max_entries, def.value_size, cpus).map_err(failed)?;
+            // As in Linux, values with special fields cannot be mapped.
+            let mapped = shared && def.flags.contains(MapFlags::MMAPABLE) && def.fields.is_empty();
+            let file = mapped.then_some(&*def.name);
+            let mut array = Array::new(def.max_entries, def.value_size, cpus, file).map_err(failed)?;
             array.values_mut().set_fields(&def.fields);
             Ok(Table::Array(array))
         }

@@ -534,6 +534,15 @@ pub enum MapError {
         map: String,
     },
 
+    /// The values cannot become constant.
+    #[error("map `{map}`: {source}")]
+    Mapped {
+        /// The map's name.
+        map: String,
+        /// Why.
+        source: skep_mem::Mapped,
+    },
+
     /// An invalid size of a ring buffer.
     #[error(
         "map `{map}`: ring buffer size {bytes} is invalid: max_entries must be a power of two, at least 4096"
@@ -608,7 +617,7 @@ impl MapError {
             Self::NoPage { .. } | Self::OutsideArena { .. } => errno::EFAULT,
             Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,
-            Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
+            Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } | Self::Mapped { .. } => errno::EBUSY,
             Self::NotAQueue { .. }
             | Self::NotARing { .. }
             | Self::NotPerfEvents { .. }

@@ -12,6 +12,7 @@ pub(crate) mod queue;
 mod references;
 mod ring;
 mod stacks;
+mod shared;
 mod storage;
 mod targets;
 
@@ -20,7 +21,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
-use skep_abi::{MapDef, MapKind, MapLink, ProgramTable};
+use skep_abi::{MapDef, MapFlags, MapKind, MapLink, ProgramTable};
 use skep_rcu::Domain;
 
 use calls::Calls;
@@ -144,11 +145,30 @@ impl Map {
     /// As [`create`](Self::create), and [`MapError::CpuCount`] if the options name another number of CPUs than the
     /// domain has slots.
     pub fn create_in(memory: &Reclamation, def: &MapDef, options: &Options) -> Result<Self, MapError> {
+        Self::make(memory, def, options, false)
+    }
+
+    /// As [`create_in`](Self::create_in), for maps that other processes map as they do with a kernel: see
+    /// [`file`](Self::file). Each such map takes a descriptor, and each ring buffer another one for its
+    /// [`bell`](Self::bell).
+    ///
+    /// # Errors
+    ///
+    /// As [`create_in`](Self::create_in).
+    pub fn create_shared_in(
+        memory: &Reclamation,
+        def: &MapDef,
+        options: &Options,
+    ) -> Result<Self, MapError> {
+        Self::make(memory, def, options, true)
+    }
+
+    fn make(memory: &Reclamation, def: &MapDef, options: &Options, shared: bool) -> Result<Self, MapError> {
         let slots = memory.domain.limit();
         if options.cpus != 0 && options.cpus != slots {
             return Err(MapError::CpuCount { map: def.name.clone(), cpus: options.cpus, slots });
         }
-        let table = create::table(def, options, memory)?;
+        let table = create::table(def, options, memory, shared)?;
         let table_of_programs = match &table {
             Table::References(programs) if def.kind == MapKind::ProgArray => programs.table(),
             _ => ProgramTable::default(),
@@ -165,7 +185,7 @@ impl Map {
         // Filled here, so that no caller ever sees other contents.
         if let Some(contents) = &def.frozen {
             map.update(&0u32.to_ne_bytes(), contents, UpdateFlags::Any)?;
-            map.freeze();
+            map.freeze()?;
         }
         Ok(map)
     }
@@ -397,8 +417,28 @@ impl Map {
     /// programs or maps in it.
     ///
     /// Waits for changes in progress. Do not call it while you hold the map [unfrozen](Self::hold_unfrozen).
-    pub fn freeze(&self) {
-        *self.frozen.write().unwrap_or_else(PoisonError::into_inner) = true;
+    ///
+    /// Other processes cannot map its [file](Self::file) for writing any more. If programs may only read the map, its
+    /// values never change again; otherwise processes that have mapped it already may still write.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Mapped`] if programs may only read the map, and a process has mapped it for writing. The map is not
+    /// frozen then.
+    pub fn freeze(&self) -> Result<(), MapError> {
+        let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Table::Array(array), false) = (&self.table, *frozen) {
+            if self.def.flags.contains(MapFlags::RDONLY_PROG) {
+                // SAFETY: programs do not write to such maps, and the host does not while this thread has the lock, nor
+                // to a frozen map.
+                let constant = unsafe { array.block().make_constant() };
+                constant.map_err(|source| MapError::Mapped { map: self.def.name.clone(), source })?;
+            } else {
+                array.block().refuse_writers();
+            }
+        }
+        *frozen = true;
+        Ok(())
     }
 
     /// Whether the host has [frozen](Self::freeze) the map, or is about to.

@@ -5,13 +5,16 @@
 //! ```
 //!
 //! [`protocol`] says how threads share it; this file has the memory, and [`RingBuffer`](crate::RingBuffer) is the
-//! host's interface.
+//! host's interface. For another process the records are copied to a file ([`mirror`]).
 
 pub(crate) mod bell;
+pub(crate) mod mirror;
+pub(crate) mod pages;
 pub(crate) mod protocol;
 mod sync;
 
 use std::fmt;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
@@ -20,6 +23,7 @@ use skep_mem::{Block, Error};
 use crate::racy;
 use crate::values::Values;
 use bell::Bell;
+use mirror::Mirror;
 pub(crate) use protocol::HEADER;
 use protocol::{Control, Outcome, Place, Wakeup};
 use sync::{AtomicU32, AtomicU64};
@@ -41,12 +45,17 @@ const FORCE_WAKEUP: u64 = 2;
 pub(crate) struct Ring {
     memory: Block,
     values: Values,
+    /// What another process sees of it. Boxed: the control words have its address.
+    mirror: Option<Box<Mirror>>,
 }
 
 /// The words of a ring.
-pub(crate) struct Words(*const u8);
+pub(crate) struct Words<'a> {
+    start: *const u8,
+    mirror: Option<&'a Mirror>,
+}
 
-type Shared<'a> = protocol::Ring<'a, Words>;
+type Shared<'a> = protocol::Ring<'a, Words<'a>>;
 
 impl Ring {
     /// The bytes that a ring of that size takes.
@@ -56,17 +65,31 @@ impl Ring {
 
     /// `size`: a power of two, at least [`PAGE`].
     pub(crate) fn new(size: u32) -> Result<Self, Error> {
+        Self::with(size, None)
+    }
+
+    /// The same, with a file of that name for another process.
+    pub(crate) fn mirrored(name: &str, size: u32) -> Result<Self, Error> {
+        Self::with(size, Some(Box::new(Mirror::new(name, size)?)))
+    }
+
+    fn with(size: u32, mirror: Option<Box<Mirror>>) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: 2, size: size as usize };
         let memory = Block::zeroed(Self::len_of(size).ok_or(too_large)?, LINE)?;
+        let beside = mirror.as_deref().map_or(0, |mirror| ptr::from_ref(mirror).expose_provenance());
         // SAFETY: the block begins with room for it, at a multiple of a cache line.
-        unsafe { memory.base().cast::<Control>().write(Control::new(size.into())) };
+        unsafe { memory.base().cast::<Control>().write(Control::new(size.into()).with(beside)) };
         // Records find it by their addresses.
         memory.base().as_ptr().expose_provenance();
-        Ok(Self { memory, values: Values::shared(0) })
+        Ok(Self { memory, values: Values::shared(0), mirror })
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.memory.reserved()
+        self.memory.reserved() + self.mirror.as_ref().map_or(0, |mirror| mirror.pages().memory())
+    }
+
+    pub(crate) fn mirror(&self) -> Option<&Mirror> {
+        self.mirror.as_deref()
     }
 
     pub(crate) fn values(&self) -> &Values {
@@ -77,7 +100,9 @@ impl Ring {
     pub(crate) fn query(&self) -> [u64; 4] {
         let control = self.shared().control;
         let (producer, consumer) = control.positions();
-        [producer - consumer, control.size(), consumer, producer]
+        // As in Linux, what another process says is passed on as it is.
+        let consumer = self.mirror().map_or(consumer, |mirror| mirror.pages().consumer());
+        [producer.wrapping_sub(consumer), control.size(), consumer, producer]
     }
 
     /// The address of a new record of that length, all zeroes, at a multiple of 8; `None` if there is no room.
@@ -97,14 +122,14 @@ impl Ring {
     pub(crate) fn shared(&self) -> Shared<'_> {
         // SAFETY: made in `new`; lives as long as the block.
         let control = unsafe { self.memory.base().cast::<Control>().as_ref() };
-        Shared { control, place: Words(self.start()) }
+        Shared { control, place: Words { start: self.start(), mirror: self.mirror() } }
     }
 }
 
 impl Ring {
     /// Whether an address is in the memory of records.
     pub(crate) fn holds(&self, record: *const u8) -> bool {
-        let [_, size, ..] = self.query();
+        let size = self.shared().control.size();
         record.addr().checked_sub(self.start().addr()).is_some_and(|offset| offset as u64 / 2 < size)
     }
 
@@ -150,7 +175,13 @@ pub(crate) unsafe fn commit(record: *mut u8, outcome: Outcome, wakeup: Wakeup) {
         let (_, offset) = protocol::of_header((*header.cast::<AtomicU64>()).load(sync::Ordering::Relaxed));
         let start = header.sub(offset as usize);
         let control = &*start.sub(START).cast::<Control>();
-        Shared { control, place: Words(start) }.commit(offset, outcome, wakeup);
+        // The mirror lives as long as the ring.
+        let mirror = ptr::with_exposed_provenance::<Mirror>(control.beside()).as_ref();
+        let ring = Shared { control, place: Words { start, mirror } };
+        ring.commit(offset, outcome, wakeup);
+        if let Some(mirror) = mirror {
+            mirror.forward(&ring, start);
+        }
     }
 }
 
@@ -175,12 +206,12 @@ pub(crate) unsafe fn append(record: *mut u8, offset: usize, from: *const u8, len
     unsafe { std::ptr::copy_nonoverlapping(from, record.add(offset), len) };
 }
 
-impl Place for Words {
+impl Place for Words<'_> {
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {
         // SAFETY: offsets are multiples of 8 within the two halves of the memory, which lives as long as the ring
         // that this was made from. Programs access the words of their records only.
-        unsafe { &*self.0.wrapping_add(offset as usize).cast::<AtomicU64>() }
+        unsafe { &*self.start.wrapping_add(offset as usize).cast::<AtomicU64>() }
     }
 
     fn park(&self, sleeping: &AtomicU32, timeout: Option<Duration>) {
@@ -193,6 +224,11 @@ impl Place for Words {
     fn wake(&self, sleeping: &AtomicU32) {
         // Cannot fail: the word is mapped.
         let _ = futex::wake(sleeping, futex::Flags::PRIVATE, 1);
+    }
+
+    #[inline]
+    fn needed_from(&self, consumer: u64) -> u64 {
+        self.mirror.map_or(consumer, |mirror| mirror.needed_from(consumer))
     }
 }
 

@@ -55,7 +55,8 @@ impl RingBuffer {
     ///
     /// # Errors
     ///
-    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already.
+    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records go to
+    /// a [file](Map::file) for another process.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         if map.ring().is_none() {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
@@ -68,7 +69,7 @@ impl RingBuffer {
         let Some(ring) = map.read_ring() else {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
         };
-        if !ring.shared().control.claim() {
+        if ring.mirror().is_some() || !ring.shared().control.claim() {
             return Err(MapError::Consumed { map: map.name().to_owned() });
         }
         Ok(Self { map: Arc::clone(map) })
@@ -90,10 +91,10 @@ impl RingBuffer {
         loop {
             match ring.shared().next() {
                 (_, Next::Nothing) => return None,
-                (position, Next::Record { len, submitted: true }) => {
+                (position, Next::Record { len, submitted: true, .. }) => {
                     return Some(Record { ring, position, len });
                 }
-                (position, Next::Record { len, submitted: false }) => ring.shared().pass(position, len),
+                (position, Next::Record { len, .. }) => ring.shared().pass(position, len),
             }
         }
     }
@@ -120,7 +121,7 @@ impl RingBuffer {
             let Some(ring) = self.map.read_ring() else { return false };
             match ring.shared().next() {
                 (_, Next::Record { submitted: true, .. }) => return true,
-                (position, Next::Record { len, submitted: false }) => {
+                (position, Next::Record { len, .. }) => {
                     ring.shared().pass(position, len);
                     continue;
                 }

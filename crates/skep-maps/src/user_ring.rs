@@ -3,6 +3,10 @@
 //! The ring is that of a ring buffer ([`crate::ring`]), with the ends exchanged: the host reserves and submits records,
 //! and a program is the consumer while it drains them. A program that interrupts a drain, or drains at the same time,
 //! is refused, so there is one consumer at a time. The host sleeps until a drain has made room.
+//!
+//! Instead of the host another process may be the producer, through a file ([`process`]).
+
+mod process;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,17 +14,26 @@ use skep_mem::Error;
 
 use crate::op_error::errno;
 use crate::ring::bell::Bell;
+use crate::ring::pages::Pages;
 use crate::ring::protocol::{Next, Wakeup};
 use crate::ring::{self, HEADER, Ring};
 use crate::values::Values;
+use process::ProcessRing;
 
 /// Records that one drain takes at most, as in Linux (`BPF_MAX_USER_RINGBUF_SAMPLES`).
 const MOST: u32 = 128 * 1024;
 /// The longest record: what a dynptr can describe.
 const LONGEST: u32 = (1 << 24) - 1;
 
+/// By who produces the records.
 #[derive(Debug)]
-pub(crate) struct UserRing {
+pub(crate) enum UserRing {
+    Host(HostRing),
+    Process(ProcessRing),
+}
+
+#[derive(Debug)]
+pub(crate) struct HostRing {
     pub(crate) ring: Ring,
     /// Rings when there may be room again.
     pub(crate) room: Bell,
@@ -29,6 +42,57 @@ pub(crate) struct UserRing {
 
 impl UserRing {
     pub(crate) fn new(bytes: u32) -> Result<Self, Error> {
+        HostRing::new(bytes).map(Self::Host)
+    }
+
+    /// Another process produces the records, in a file of that name.
+    pub(crate) fn in_file(name: &str, bytes: u32) -> Result<Self, Error> {
+        ProcessRing::new(name, bytes).map(Self::Process)
+    }
+
+    /// Calls `visit` with the address and the length of each record, which it may read and write meanwhile, until it
+    /// returns false. Returns the number of records, or a negated error number.
+    pub(crate) fn drain(&self, flags: u64, visit: &mut dyn FnMut(*mut u8, u64) -> bool) -> i64 {
+        let Some(wakeup) = ring::wakeup(flags) else { return -i64::from(errno::EINVAL) };
+        match self {
+            Self::Host(ring) => ring.drain(wakeup, visit),
+            Self::Process(ring) => ring.drain(wakeup, visit),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Host(host) => host.ring.memory(),
+            Self::Process(ring) => ring.pages().memory(),
+        }
+    }
+
+    pub(crate) fn values(&self) -> &Values {
+        match self {
+            Self::Host(host) => host.ring.values(),
+            Self::Process(ring) => ring.values(),
+        }
+    }
+
+    /// The ring of a host that produces.
+    pub(crate) fn host(&self) -> Option<&HostRing> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Process(_) => None,
+        }
+    }
+
+    /// The file of a process that produces.
+    pub(crate) fn pages(&self) -> Option<&Pages> {
+        match self {
+            Self::Host(_) => None,
+            Self::Process(ring) => Some(ring.pages()),
+        }
+    }
+}
+
+impl HostRing {
+    fn new(bytes: u32) -> Result<Self, Error> {
         Ok(Self { ring: Ring::new(bytes)?, room: Bell::new(), produced: AtomicBool::new(false) })
     }
 
@@ -43,17 +107,14 @@ impl UserRing {
         self.produced.store(false, Ordering::Release);
     }
 
-    /// Calls `visit` with the address and the length of each record, which it may read and write meanwhile, until it
-    /// returns false. Returns the number of records, or a negated error number.
-    pub(crate) fn drain(&self, flags: u64, visit: &mut dyn FnMut(*mut u8, u64) -> bool) -> i64 {
-        let Some(wakeup) = ring::wakeup(flags) else { return -i64::from(errno::EINVAL) };
+    fn drain(&self, wakeup: Wakeup, visit: &mut dyn FnMut(*mut u8, u64) -> bool) -> i64 {
         let shared = self.ring.shared();
         if !shared.control.claim() {
             return -i64::from(errno::EBUSY);
         }
         let (mut taken, mut visited, mut failed) = (0, 0, None);
         while taken < MOST {
-            let (position, Next::Record { len, submitted }) = shared.next() else { break };
+            let (position, Next::Record { len, submitted, .. }) = shared.next() else { break };
             if len > LONGEST {
                 failed = Some(-i64::from(errno::E2BIG));
                 break;
@@ -75,13 +136,5 @@ impl UserRing {
             ring::wake(&self.room);
         }
         failed.unwrap_or(visited)
-    }
-
-    pub(crate) fn memory(&self) -> usize {
-        self.ring.memory()
-    }
-
-    pub(crate) fn values(&self) -> &Values {
-        self.ring.values()
     }
 }

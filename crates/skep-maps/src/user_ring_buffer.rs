@@ -9,7 +9,7 @@ use crate::error::MapError;
 use crate::map::Map;
 use crate::ring::protocol::{Outcome, Wakeup, total};
 use crate::ring::{self, deadline};
-use crate::user_ring::UserRing;
+use crate::user_ring::{HostRing, UserRing};
 
 /// The producer of a user ring buffer: passes records to programs, which take them by `bpf_user_ringbuf_drain`. A user
 /// ring buffer has at most one producer.
@@ -61,15 +61,20 @@ impl UserRingBuffer {
     ///
     /// # Errors
     ///
-    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a producer already.
+    /// [`MapError::NotARing`] for other kinds, and if another process produces the records through a
+    /// [file](Map::file); [`MapError::Consumed`] if there is a producer already.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
-        let Some(ring) = map.user_ring() else {
+        let Some(ring) = map.user_ring().and_then(UserRing::host) else {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
         };
         if !ring.claim() {
             return Err(MapError::Consumed { map: map.name().to_owned() });
         }
         Ok(Self { map: Arc::clone(map) })
+    }
+
+    fn ring(&self) -> Option<&HostRing> {
+        self.map.user_ring()?.host()
     }
 
     /// The map.
@@ -79,12 +84,12 @@ impl UserRingBuffer {
 
     /// Bytes that are reserved and no program has taken, with 8 for each record.
     pub fn pending(&self) -> u64 {
-        self.map.user_ring().map_or(0, |user| user.ring.query()[0])
+        self.ring().map_or(0, |user| user.ring.query()[0])
     }
 
     /// A new record of `len` bytes; `None` if there is no room now, or never will be.
     pub fn reserve(&mut self, len: u32) -> Option<UserSample<'_>> {
-        let user = self.map.user_ring()?;
+        let user = self.ring()?;
         let at = user.ring.reserve(len.into())?;
         Some(UserSample { at, len: len as usize, ring: PhantomData })
     }
@@ -94,9 +99,9 @@ impl UserRingBuffer {
     pub fn reserve_within(&mut self, len: u32, timeout: Option<Duration>) -> Option<UserSample<'_>> {
         let deadline = deadline(timeout);
         loop {
-            let user = self.map.user_ring()?;
+            let user = self.ring()?;
             let size = user.ring.shared().control.size();
-            let fits = |user: &UserRing| user.ring.query()[0] + total(len) < size;
+            let fits = |user: &HostRing| user.ring.query()[0] + total(len) < size;
             if fits(user) {
                 break;
             }
@@ -113,7 +118,7 @@ impl UserRingBuffer {
 
 impl Drop for UserRingBuffer {
     fn drop(&mut self) {
-        if let Some(user) = self.map.user_ring() {
+        if let Some(user) = self.ring() {
             user.unclaim();
         }
     }

@@ -460,7 +460,7 @@ fn freeze_while(
             assert!(!writers.iter().all(|writer| writer.is_finished()), "nobody writes");
             thread::yield_now();
         }
-        map.freeze();
+        map.freeze().unwrap();
         let now = read();
         let same = (0..100).all(|_| read() == now);
         done.store(true, Ordering::Relaxed);
@@ -507,7 +507,7 @@ fn a_freeze_waits_while_the_map_is_held_unfrozen() {
     let map = map(MapKind::ProgArray, 4, 4, 1);
     let unfrozen = map.hold_unfrozen().unwrap();
     thread::scope(|scope| {
-        let frozen = scope.spawn(|| map.freeze());
+        let frozen = scope.spawn(|| map.freeze().unwrap());
         // A change that meets the freeze is refused without waiting.
         while map.hold_unfrozen().is_ok() {
             thread::yield_now();

@@ -13,7 +13,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
+use rustix::fd::BorrowedFd;
+
 use crate::error::Error;
+use crate::file::{FileMemory, Mapped};
 use crate::region::{LARGE, Region};
 
 /// The alignment that every malloc guarantees.
@@ -40,6 +43,8 @@ enum Backing {
     Heap { start: NonNull<u8>, layout: Layout },
     /// A mapping of its own.
     Pages(Region),
+    /// A file, which other processes can map too.
+    File(FileMemory),
 }
 
 // SAFETY: a block is plain memory that belongs to no thread; it is reached only through raw pointers, and their users
@@ -86,6 +91,53 @@ impl Block {
         Ok(Self { base: region.base(), memory: Backing::Pages(region), len })
     }
 
+    /// Zeroed memory in a file of its own, which other processes can map: see [`file`](Self::file). The base is at a page
+    /// boundary, and the file has as many whole pages as are needed. `name` is for people: `/proc` shows it.
+    ///
+    /// Whoever has the file may change the memory at any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed); [`Error::OutOfMemory`] also if there are too many open files.
+    pub fn in_file(name: &str, len: usize) -> Result<Self, Error> {
+        Self::reserved_for(len, 1)?;
+        let memory = FileMemory::new(name, len)?;
+        Ok(Self { base: memory.base(), memory: Backing::File(memory), len })
+    }
+
+    /// The file whose memory this is, if it is that of a file. Its size is for ever that of the block in whole pages.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.memory {
+            Backing::File(memory) => Some(memory.file()),
+            Backing::Heap { .. } | Backing::Pages(_) => None,
+        }
+    }
+
+    /// Makes the bytes of a file's memory constant: nobody can change them any more, this process included.
+    ///
+    /// # Errors
+    ///
+    /// [`Mapped`] if another process can write to the file through a mapping, with nothing changed.
+    ///
+    /// # Safety
+    ///
+    /// This process does not write to the block's memory during the call nor afterwards. A block without a file is
+    /// constant by that alone.
+    pub unsafe fn make_constant(&self) -> Result<(), Mapped> {
+        match &self.memory {
+            // SAFETY: by the caller's contract.
+            Backing::File(memory) => unsafe { memory.make_constant() },
+            Backing::Heap { .. } | Backing::Pages(_) => Ok(()),
+        }
+    }
+
+    /// Forbids new mappings of a file's memory through which it could be changed. Those that exist stay.
+    pub fn refuse_writers(&self) {
+        if let Backing::File(memory) = &self.memory {
+            memory.refuse_writers();
+        }
+    }
+
     /// The bytes that a block of this length and alignment takes from the system, slack included.
     ///
     /// # Errors
@@ -123,6 +175,7 @@ impl Block {
         match &self.memory {
             Backing::Heap { layout, .. } => layout.size(),
             Backing::Pages(region) => region.len(),
+            Backing::File(memory) => memory.len(),
         }
     }
 }

@@ -79,6 +79,8 @@ mod sync;
 #[cfg(not(loom))]
 mod block;
 #[cfg(not(loom))]
+mod file;
+#[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod system;
@@ -91,6 +93,8 @@ use model::memory::{self as region, self as system};
 pub use block::Block;
 pub use cache::{Cache, Era};
 pub use error::Error;
+#[cfg(not(loom))]
+pub use file::Mapped;
 pub use options::CacheOptions;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;

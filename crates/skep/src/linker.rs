@@ -443,7 +443,8 @@ impl<'a> Linker<'a> {
                 maps.push(None);
                 continue;
             }
-            let map = match Map::create_in(&memory, def, &options) {
+            let create = if shared.shares_maps { Map::create_shared_in } else { Map::create_in };
+            let map = match create(&memory, def, &options) {
                 Err(error) if !needed[index] && may_be_missing(&error) => {
                     unused.push(UnusedMap { name: def.name.clone(), error: Some(error) });
                     maps.push(None);
@@ -526,7 +527,7 @@ impl<'a> Linker<'a> {
         }
         let holds_variables = initial.is_some() || !here.is_empty();
         if holds_variables && map.def().flags.contains(MapFlags::RDONLY_PROG) {
-            map.freeze(); // constants, as Linux's loaders do
+            map.freeze()?; // constants, as Linux's loaders do
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ pub struct Runtime {
 pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
+    shares_maps: bool,
     max_walked: u64,
     privileged: bool,
     policy: Policy,
@@ -138,6 +139,15 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn map_memory(mut self, bytes: u64) -> Self {
         self.map_memory = bytes;
+        self
+    }
+
+    /// Whether other processes can map the runtime's maps as they do with a kernel: arrays with `BPF_F_MMAPABLE`, and
+    /// ring buffers of both directions ([`Map::file`](crate::Map::file)). Such maps take descriptors, and ring buffers
+    /// twice the memory. Default: no.
+    #[must_use]
+    pub fn share_maps(mut self, share: bool) -> Self {
+        self.shares_maps = share;
         self
     }
 
@@ -308,6 +318,7 @@ impl RuntimeBuilder {
                 jit,
                 domain,
                 map_memory: self.map_memory,
+                shares_maps: self.shares_maps,
                 max_walked: self.max_walked,
                 privileged: self.privileged,
                 policy: self.policy,
@@ -335,6 +346,7 @@ impl Default for RuntimeBuilder {
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
+            shares_maps: false,
             max_walked: skep_verifier::Config::default().max_walked,
             privileged: false,
             policy: Policy::default(),

@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
     pub(crate) map_memory: u64,
+    /// Whether maps are made for other processes to map.
+    pub(crate) shares_maps: bool,
     /// The most instructions that the verifier walks for one program.
     pub(crate) max_walked: u64,
     /// Whether addresses may leave all programs.

@@ -128,8 +128,7 @@ impl Engine for SysEngine {
     }
 
     fn freeze(&self, map: &SysMap) -> Result<(), Errno> {
-        map.map().freeze();
-        Ok(())
+        map.map().freeze().map_err(|error| Errno(error.errno()))
     }
 
     fn load(

@@ -30,8 +30,17 @@
 //! end. There is at most one such record, because all records together take at most `size` bytes; the beginning of
 //! the ring, which then counts as taken, is not touched and stays zero.
 //!
+//! **Forwarding.** The records of some rings are copied to memory that another process reads. There whoever commits is
+//! the consumer for a moment, if nobody is: it forwards all records that are ready, stops being the consumer, and looks
+//! once more. A committed record is thus forwarded by its producer or by the thread that was the consumer just then:
+//! both execute a fence between their store (the header; the end of being the consumer) and their look at the other's.
+//!
 //! **What would break it:** advancing the consumer's position before the words are zeroed; code that relies on a
 //! header's busy mark (it only keeps the length); a second consumer.
+//!
+//! ```text
+//!   header   | length: 30 bits | wake-up: 2 | offset in words of 8 bytes: 30 | state: 2 |
+//! ```
 
 use std::time::Duration;
 
@@ -39,6 +48,9 @@ use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes in a header; lengths and positions are multiples of it.
 pub(crate) const HEADER: u64 = 8;
+
+/// The most bytes of a record, as in Linux.
+const LONGEST: u32 = (1 << 30) - 1;
 
 const BUSY: u64 = 1 << 62;
 const READY: u64 = 2 << 62;
@@ -54,6 +66,8 @@ pub(crate) struct Control {
     /// 1 while there is a consumer.
     claimed: Line<AtomicU32>,
     size: u64,
+    /// The address of what the place keeps beside the ring; 0 for nothing.
+    beside: usize,
 }
 
 #[repr(align(64))]
@@ -69,17 +83,23 @@ pub(crate) trait Place {
 
     /// Wakes a thread that sleeps on that word.
     fn wake(&self, sleeping: &AtomicU32);
+
+    /// The position up to which records are not needed any more: the consumer's, or one before it if another process
+    /// reads them.
+    fn needed_from(&self, consumer: u64) -> u64 {
+        consumer
+    }
 }
 
 /// When a commit wakes the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakeup {
     /// If it sleeps and waits for this record.
-    Usual,
+    Usual = 0,
     /// Never.
-    Never,
+    Never = 1,
     /// If it sleeps.
-    Forced,
+    Forced = 2,
 }
 
 /// The outcome of a reservation.
@@ -96,7 +116,7 @@ pub(crate) enum Next {
     /// No record, or one that is not committed.
     Nothing,
     /// A committed record of that length, submitted or discarded.
-    Record { len: u32, submitted: bool },
+    Record { len: u32, submitted: bool, wakeup: Wakeup },
 }
 
 /// A ring, as producers and the consumer see it.
@@ -114,7 +134,17 @@ impl Control {
             sleeping: Line(AtomicU32::new(0)),
             claimed: Line(AtomicU32::new(0)),
             size,
+            beside: 0,
         }
+    }
+
+    /// The same, with something beside it.
+    pub(crate) fn with(self, beside: usize) -> Self {
+        Self { beside, ..self }
+    }
+
+    pub(crate) fn beside(&self) -> usize {
+        self.beside
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -154,20 +184,24 @@ pub(crate) fn total(len: u32) -> u64 {
 
 /// The length and the offset in a header.
 pub(crate) fn of_header(header: u64) -> (u32, u64) {
-    (header as u32, (header >> 32 & (u64::from(u32::MAX) >> 2)) * HEADER)
+    (header as u32 & LONGEST, (header >> 32 & (u64::from(u32::MAX) >> 2)) * HEADER)
 }
 
 impl<P: Place> Ring<'_, P> {
     /// Reserves a record and returns the offset of its header. `None` if there is no room now, or never will be.
     pub(crate) fn reserve(&self, len: u32) -> Option<u64> {
+        if len > LONGEST {
+            return None;
+        }
         let (control, total) = (self.control, total(len));
         loop {
             // Acquire: pairs with the Release in `pass`, so that free memory is zero when it is reserved. The
             // consumer's position is read first, so that it is never ahead of the other.
-            let consumer = control.consumer.0.load(Ordering::Acquire);
+            let needed_from = self.place.needed_from(control.consumer.0.load(Ordering::Acquire));
             let producer = control.producer.0.load(Ordering::Relaxed);
-            // As in Linux, one byte always stays free.
-            if producer - consumer + total >= control.size {
+            // As in Linux, one byte always stays free. Another process may claim to need records from anywhere.
+            let used = producer.wrapping_sub(needed_from);
+            if used.saturating_add(total) >= control.size {
                 return None;
             }
             let next = producer + total;
@@ -192,7 +226,8 @@ impl<P: Place> Ring<'_, P> {
         let header = self.place.word(offset);
         let state = if outcome == Outcome::Submitted { READY } else { DISCARDED };
         // Release: pairs with the Acquire in `next`; the record was filled before.
-        header.store(header.load(Ordering::Relaxed) & !DISCARDED | state, Ordering::Release);
+        let woken = (wakeup as u64) << LONGEST.count_ones();
+        header.store(header.load(Ordering::Relaxed) & !DISCARDED | state | woken, Ordering::Release);
         if wakeup == Wakeup::Never {
             return;
         }
@@ -216,12 +251,36 @@ impl<P: Place> Ring<'_, P> {
         // Acquire: pairs with the Release in `commit`.
         let header = self.place.word(position % self.control.size).load(Ordering::Acquire);
         let (len, _) = of_header(header);
+        let wakeup = match header as u32 >> LONGEST.count_ones() {
+            0 => Wakeup::Usual,
+            1 => Wakeup::Never,
+            _ => Wakeup::Forced,
+        };
         let next = match header & DISCARDED {
-            READY => Next::Record { len, submitted: true },
-            DISCARDED => Next::Record { len, submitted: false },
+            READY => Next::Record { len, submitted: true, wakeup },
+            DISCARDED => Next::Record { len, submitted: false, wakeup },
             _ => Next::Nothing,
         };
         (position, next)
+    }
+
+    /// Forwards all records that are ready, unless another thread does: `take` receives the position and the record,
+    /// in order. For rings that have no other consumer, after each commit.
+    pub(crate) fn forward(&self, mut take: impl FnMut(u64, Next)) {
+        loop {
+            // Pairs with itself: one thread has committed before, the other has stopped being the consumer. Either the
+            // first becomes the consumer below, or the second sees its record there.
+            fence(Ordering::SeqCst);
+            // The position is that of this thread, or that of a later consumer, who looks as well.
+            if self.next().1 == Next::Nothing || !self.control.claim() {
+                return;
+            }
+            while let (position, next @ Next::Record { len, .. }) = self.next() {
+                take(position, next);
+                self.pass(position, len);
+            }
+            self.control.unclaim();
+        }
     }
 
     /// The consumer frees the record at its position.

@@ -202,7 +202,7 @@ fn a_frozen_arena_is_read_only_for_the_host() {
     let map = create(&def(3));
     let arena = map.arena().unwrap();
     let page = arena.allocate(None, 1).unwrap();
-    map.freeze();
+    map.freeze().unwrap();
     assert!(matches!(arena.write(page, &[1]), Err(MapError::Frozen { .. })));
     assert!(matches!(arena.allocate(None, 1), Err(MapError::Frozen { .. })));
     assert!(matches!(arena.free(page, 1), Err(MapError::Frozen { .. })));

@@ -153,7 +153,7 @@ fn errors_say_how_many_elements_were_processed() {
     assert!(error.to_string().ends_with("(element 2 of the batch; those before it are done)"), "{error}");
     let error = table.delete_batch([[0; 4], [9; 4]]).unwrap_err();
     assert_eq!((error.done, error.errno(), table.len()), (1, 2, 1));
-    table.freeze();
+    table.freeze().unwrap();
     let error = table.update_batch([([0; 4], [0; 8])], UpdateFlags::Any).unwrap_err();
     assert_eq!((error.done, error.errno()), (0, 1));
     let programs = create(&def(MapKind::ProgArray, 4, 4, 2)).unwrap();
@@ -269,7 +269,7 @@ fn only_elements_of_hash_tables_are_taken() {
         assert_eq!((error.to_string(), error.errno()), (text, 524));
     }
     let table = made(MapKind::Hash, 4);
-    table.freeze();
+    table.freeze().unwrap();
     assert_eq!(table.lookup_and_delete(&[0; 4]).unwrap_err().errno(), 1);
     assert_eq!(table.lookup_and_delete_batch(&mut BatchCursor::default(), 4).unwrap_err().errno(), 1);
 }

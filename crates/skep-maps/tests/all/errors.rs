@@ -349,7 +349,7 @@ fn a_frozen_map_is_read_only_for_the_host_alone() {
         let key = vec![0; map.def().key_size as usize];
         map.update(&key, &[1; 8], UpdateFlags::Any).unwrap();
         assert!(!map.is_frozen());
-        map.freeze();
+        map.freeze().unwrap();
         assert!(map.is_frozen());
         let text = "map `m` is frozen: the host can no longer change it";
         refused(map.update(&key, &[2; 8], UpdateFlags::Any), 1, text);

@@ -14,4 +14,5 @@ mod model;
 mod perf;
 mod queues;
 mod ring_threads;
+mod shared;
 mod user_rings;

@@ -194,7 +194,7 @@ fn programs_write_no_bytes_and_delete_elements() {
 fn a_frozen_map_and_other_kinds_take_no_elements() {
     for kind in ALL {
         let map = of(kind);
-        map.freeze();
+        map.freeze().unwrap();
         assert!(matches!(map.set_member(&key(1), some(1), UpdateFlags::Any), Err(MapError::Frozen { .. })));
         assert!(matches!(map.delete(&key(1)), Err(MapError::Frozen { .. })));
         let wrong = of(kind).set_member(&[0; 5], some(1), UpdateFlags::Any);

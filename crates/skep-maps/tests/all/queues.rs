@@ -214,7 +214,7 @@ fn refusals_say_what_is_wrong() {
     refused(array.pop(), 95, "map `m`: maps of kind array have no `pop`");
     assert_eq!((program_push(&array, &[1], 0), program_next(&array, true).0), (-95, -95));
 
-    full.freeze();
+    full.freeze().unwrap();
     refused(full.push(&[2], UpdateFlags::Exist), 1, "map `m` is frozen: the host can no longer change it");
     refused(full.pop(), 1, "map `m` is frozen: the host can no longer change it");
     assert_eq!(full.peek(), Ok(Some(vec![1])));

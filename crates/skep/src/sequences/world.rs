@@ -304,7 +304,7 @@ fn try_to(action: &Action) -> Result<(), Not> {
             }
             RingBuffer::new(&map)?.for_each(|_| ());
         }
-        Action::Freeze { map: number } => map(*number)?.freeze(),
+        Action::Freeze { map: number } => map(*number)?.freeze().expect("nobody has mapped it"),
         Action::Attach { hook: number, program: of } => {
             let link = hook(*number).attach(&program(*of)?)?;
             with(|world| world.links.push(Arc::new(link)));

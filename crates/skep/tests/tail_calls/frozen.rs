@@ -28,7 +28,7 @@ fn freeze_while<T: PartialEq>(
             assert!(!changing.iter().all(|thread| thread.is_finished()), "no thread changes it");
             thread::yield_now();
         }
-        map.freeze();
+        map.freeze().unwrap();
         let now = read();
         let same = (0..200).all(|_| {
             thread::yield_now();
@@ -79,7 +79,7 @@ fn after_freezing_no_change_of_a_table_of_maps_is_in_progress() {
 fn later_programs_make_tail_calls_through_a_frozen_array() {
     for kit in [Kit::new(2), Kit::fixed(2)] {
         kit.install(0, &returns(5));
-        kit.array.map().freeze();
+        kit.array.map().freeze().unwrap();
         let calls = |index| kit.load("main", &format!("{}r0 = 7\nexit", to(index)));
         assert_eq!([0, 1].map(|index| run(&calls(index))), [5, 7]);
         let late = kit.array.set(1, &kit.load("late", &returns(1)));

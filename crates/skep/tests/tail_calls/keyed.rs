@@ -95,7 +95,7 @@ fn a_map_found_by_key_can_be_looked_up_in() {
     assert!(error.contains("8-byte values") && error.contains("4-byte values"), "{error}");
     let error = module.maps()[0].update(&[0; 8], &[0; 4], UpdateFlags::Any).unwrap_err().to_string();
     assert!(error.contains("holds maps"), "{error}");
-    module.maps()[0].freeze();
+    module.maps()[0].freeze().unwrap();
     let error = table.set(&key(8), &old).unwrap_err().to_string();
     assert!(error.contains("frozen"), "{error}");
 }

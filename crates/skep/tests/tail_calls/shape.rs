@@ -218,7 +218,7 @@ fn a_refused_program_fixes_no_contract() {
     let (array, long) = (scene.array(), scene.long());
     let short = scene.module("r0 = 5\nexit", &scene.def, 0).programs()[0].clone();
     assert!(array.set(2, &short).is_err(), "beyond the end");
-    array.map().freeze();
+    array.map().freeze().unwrap();
     assert!(array.set(0, &short).is_err(), "frozen");
     let _names = scene.names(&array, 4096).unwrap();
     assert!(long.name() == "one" && scene.names(&array, 0).is_err(), "now it is for 4096 bytes");

@@ -1,0 +1,51 @@
+//! Maps that other processes map, as they do with a kernel.
+
+use rustix::fd::BorrowedFd;
+
+use super::Map;
+use crate::ring::pages::Pages;
+use crate::table::Table;
+
+/// For other processes.
+impl Map {
+    /// The file with the memory of a map that was made for it ([`create_shared_in`](Self::create_shared_in)): an array
+    /// with `BPF_F_MMAPABLE`, a ring buffer or a user ring buffer.
+    ///
+    /// Its contents are those that Linux's mmap(2) of such a map shows, from offset 0: values, each at a multiple of 8
+    /// bytes, or a page with the consumer's position, one with the producer's, and the ring. Any process that has the
+    /// file may write to it, and programs see that as a change by the host. Map it once for each part: the ring is not
+    /// there a second time behind its end, but each record is in one piece.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.table {
+            Table::Array(array) => array.block().file(),
+            _ => self.pages()?.file(),
+        }
+    }
+
+    /// The event descriptor (eventfd(2)) that becomes readable when there are records in the ring buffer's
+    /// [file](Self::file), or room in a user ring buffer's. It is written as often as a kernel would wake a process that
+    /// waits for the map: by `BPF_RB_NO_WAKEUP`, never; by `BPF_RB_FORCE_WAKEUP`, always; otherwise when the process has
+    /// read all records before.
+    ///
+    /// It is for epoll(7) with `EPOLLET`: nobody reads it, and each write is an event.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.pages().map(Pages::bell)
+    }
+
+    /// Rings the [bell](Self::bell) again if the other process has not read all records that it was rung for. Returns
+    /// whether that is so.
+    ///
+    /// A process may look for records just before one becomes visible to it, and sleep just after; with a kernel, the
+    /// next look of epoll_wait(2) would find the record. So do this every now and then.
+    pub fn remind(&self) -> bool {
+        self.ring().and_then(|ring| ring.mirror()).is_some_and(|mirror| mirror.pages().remind())
+    }
+
+    fn pages(&self) -> Option<&Pages> {
+        match &self.table {
+            Table::Ring(ring) => Some(ring.mirror()?.pages()),
+            Table::UserRing(user) => user.pages(),
+            _ => None,
+        }
+    }
+}

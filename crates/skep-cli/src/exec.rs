@@ -36,7 +36,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
         None => World::new(loopback()?),
     };
     let cpus = possible_cpus().map_err(|error| refused(&error))?;
-    let runtime = Runtime::builder().cpus(cpus).privileged(true).world(&world).build();
+    let runtime = Runtime::builder().cpus(cpus).share_maps(true).privileged(true).world(&world).build();
     let mut engine = SysEngine::new(runtime.map_err(|error| refused(&error))?, Some(world));
     let mut supervisor_types = None;
     if let Some(path) = &args.btf {

@@ -4,13 +4,17 @@ use crate::arch::{AUDIT, FOREIGN, SECOND};
 use libc::{sock_filter, sock_fprog};
 
 /// The system calls that the supervisor sees; all others go to the kernel.
-const SERVED: [libc::c_long; 3] = [libc::SYS_bpf, libc::SYS_statfs, libc::SYS_fstatfs];
+const SERVED: [libc::c_long; 4] = [libc::SYS_bpf, libc::SYS_epoll_ctl, libc::SYS_statfs, libc::SYS_fstatfs];
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
+/// The lower half of the fourth argument: the flags of mmap(2).
+const FLAGS: u32 = 16 + 3 * 8;
 
 /// A program in the instructions of classic BPF.
+///
+/// Of the mappings, those of files that are shared are seen: others are as frequent as malloc(3).
 ///
 /// Calls by another convention, those of 32-bit programs above all, are not served; their bpf(2) does not reach the
 /// kernel's either.
@@ -33,11 +37,25 @@ impl Filter {
         program.extend(foreign);
         program.push(load(NUMBER));
         program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
+        let allow = || give(libc::SECCOMP_RET_ALLOW);
+        let calculate = |operation, k| insn(operation | libc::BPF_K, 0, 0, k);
+        let any = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, libc::MAP_ANONYMOUS as u32);
+        let mapping = [
+            equal(libc::SYS_mmap as u32, 1, 0),
+            allow(),
+            load(FLAGS),
+            any,
+            allow(),
+            calculate(libc::BPF_ALU | libc::BPF_AND, libc::MAP_TYPE as u32),
+            equal(libc::MAP_SHARED as u32, 2, 0),
+            equal(libc::MAP_SHARED_VALIDATE as u32, 1, 0),
+            allow(),
+        ];
         for (at, number) in SERVED.iter().enumerate() {
             // To the last instruction.
-            program.push(equal(*number as u32, served - at as u8, 0));
+            program.push(equal(*number as u32, served - at as u8 - 1 + mapping.len() as u8, 0));
         }
-        program.push(give(libc::SECCOMP_RET_ALLOW));
+        program.extend(mapping);
         program.push(give(libc::SECCOMP_RET_USER_NOTIF));
         Self(program)
     }
@@ -54,14 +72,32 @@ mod tests {
 
     /// Runs the filter as the kernel would.
     fn verdict(convention: u32, number: u32) -> u32 {
+        with_flags(convention, number, 0)
+    }
+
+    fn with_flags(convention: u32, number: u32, flags: u32) -> u32 {
         let Filter(program) = Filter::new();
         let (mut at, mut loaded) = (0, 0);
         loop {
             let insn = program[at];
             at += 1;
             match u32::from(insn.code) & 7 {
-                libc::BPF_LD => loaded = if insn.k == ARCH { convention } else { number },
-                libc::BPF_JMP => at += usize::from(if loaded == insn.k { insn.jt } else { insn.jf }),
+                libc::BPF_LD => {
+                    loaded = match insn.k {
+                        ARCH => convention,
+                        NUMBER => number,
+                        FLAGS => flags,
+                        other => panic!("it reads at {other}"),
+                    };
+                }
+                libc::BPF_ALU => loaded &= insn.k,
+                libc::BPF_JMP => {
+                    let holds = match u32::from(insn.code) & 0xf0 {
+                        libc::BPF_JSET => loaded & insn.k != 0,
+                        _ => loaded == insn.k,
+                    };
+                    at += usize::from(if holds { insn.jt } else { insn.jf });
+                }
                 _ => return insn.k,
             }
         }
@@ -74,6 +110,24 @@ mod tests {
         }
         for number in [libc::SYS_read, libc::SYS_bpf + 1, libc::SYS_seccomp] {
             assert_eq!(verdict(AUDIT, number as u32), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+    }
+
+    #[test]
+    fn shared_mappings_of_files_are_seen_alone() {
+        let (shared, private) = (libc::MAP_SHARED as u32, libc::MAP_PRIVATE as u32);
+        let (fixed, anonymous) = (libc::MAP_FIXED as u32, libc::MAP_ANONYMOUS as u32);
+        for (flags, seen) in [
+            (shared, true),
+            (libc::MAP_SHARED_VALIDATE as u32, true),
+            (shared | fixed, true),
+            (shared | anonymous, false),
+            (private, false),
+            (private | fixed, false),
+            (private | anonymous, false),
+        ] {
+            let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+            assert_eq!(with_flags(AUDIT, libc::SYS_mmap as u32, flags), expected, "{flags:#x}");
         }
     }
 

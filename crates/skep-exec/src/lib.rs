@@ -14,7 +14,11 @@
 //! ```no_run
 //! use skep_exec::Supervisor;
 //!
-//! let runtime = skep::Runtime::builder().cpus(skep_exec::possible_cpus()?).privileged(true).build()?;
+//! let runtime = skep::Runtime::builder()
+//!     .cpus(skep_exec::possible_cpus()?)
+//!     .share_maps(true) // so that applications can map them
+//!     .privileged(true)
+//!     .build()?;
 //! let engine = skep::sys::SysEngine::new(runtime, None);
 //! let status = Supervisor::new(engine).run(std::process::Command::new("bpftool").args(["map", "show"]))?;
 //! assert!(status.success());
@@ -36,6 +40,7 @@ mod arch;
 mod filter;
 mod launch;
 mod listener;
+mod mapped;
 mod memory;
 mod process;
 mod serve;

@@ -5,6 +5,7 @@ use crate::memory;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat, statfs};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::sys::SysEngine;
 use skep_sys::{Access, Caller, Errno, Handle, Object};
 use std::ffi::OsStr;
@@ -13,10 +14,8 @@ use std::path::PathBuf;
 
 /// The magic number of version 2 of control groups' file system.
 const CGROUP2: i64 = 0x6367_7270;
-/// Kinds of maps that clients must be able to map: ring buffers of both directions, arenas.
-const MAPPED: [u32; 3] = [27, 31, 33];
-/// `BPF_F_MMAPABLE`.
-const F_MMAPABLE: u32 = 1 << 10;
+/// The kind of arenas.
+const ARENA: u32 = 33;
 
 /// A process that has made a call.
 pub(crate) struct Process<'a> {
@@ -47,6 +46,15 @@ impl Process<'_> {
         let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
+    }
+
+    /// A descriptor of the same open file as one of its own.
+    pub(crate) fn take_descriptor(&self, descriptor: i32) -> Result<OwnedFd, Errno> {
+        let status = std::fs::read_to_string(self.path("status")).map_err(|_| Errno::EINTR)?;
+        let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        let group = group.and_then(Pid::from_raw).ok_or(Errno::EINTR)?;
+        let process = self.still(pidfd_open(group, PidfdFlags::empty()).map_err(number)?)?;
+        pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty()).map_err(number)
     }
 
     /// The directory that a path begins in, in its own view: the root for absolute paths.
@@ -139,7 +147,7 @@ impl Caller<SysEngine> for Process<'_> {
 
     fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
         if let Object::Map(map) = handle.object()
-            && (MAPPED.contains(&map.kind()) || map.flags() & F_MMAPABLE != 0)
+            && map.kind() == ARENA
         {
             // Its memory cannot be mapped: refused, as by a kernel without such maps.
             return Err(Errno::EINVAL);

@@ -1,6 +1,7 @@
 //! Serving: each notified call gets its answer.
 
 use crate::listener::{Answer, Call, Listener};
+use crate::mapped;
 use crate::process::Process;
 use crate::table::Table;
 use crate::turn::Turn;
@@ -16,6 +17,8 @@ use std::time::Instant;
 const BPF_FS: u64 = 0xcafe_4a11;
 /// How long closed files, and threads for a turn that another has kept, may wait, in milliseconds.
 const CLOSING: i64 = 200;
+/// How long a process may leave records unread before it is woken again, in milliseconds.
+const REMINDING: i64 = 20;
 
 /// Commands that may take long: other calls do not wait for them.
 const SLOW: [Command; 9] = [
@@ -95,7 +98,9 @@ impl Server {
         // Pairs with the store in `serve`.
         while !ended.load(Ordering::Acquire) {
             let mut fds = [PollFd::new(self.table.changes(), PollFlags::IN)];
-            let timeout = Timespec { tv_sec: 0, tv_nsec: CLOSING * 1_000_000 };
+            let waiting = self.table.remind();
+            let interval = if waiting { REMINDING } else { CLOSING };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: interval * 1_000_000 };
             // After an interval without news it looks at what was doubtful.
             let ready = poll(&mut fds, Some(&timeout));
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
@@ -112,6 +117,8 @@ impl Server {
                 self.table.settle(false);
                 self.system.call(&mut process, first as u32, second, third as u32)
             }
+            libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
+            libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
             libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),
             _ => return Answer::Continue,

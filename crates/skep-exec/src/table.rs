@@ -16,15 +16,16 @@
 //! A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
 //!
 //! What would break it: a second open file of ours that lives longer than an installation. The file that
-//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone.
+//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have files of
+//! their own keep, and map, the file that is not counted.
 
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
 use skep::sys::SysEngine;
-use skep_sys::{Access, Errno, Handle, Object};
-use std::collections::{BTreeMap, HashMap};
+use skep_sys::{Access, Errno, Handle, MapObject, Object};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,9 @@ const F_SETSIG: libc::c_int = 10;
 
 /// How long each call looks at a file that was closed and may be open elsewhere.
 const DOUBT: Duration = Duration::from_millis(20);
+
+/// The kind of maps in [`key_of`].
+const MAP: u8 = 0;
 
 /// What identifies a file: the device and the number.
 pub(crate) type FileId = (u64, u64);
@@ -49,6 +53,8 @@ struct Files {
     by_id: HashMap<FileId, File>,
     by_object: HashMap<(u8, u32), FileId>,
     by_watch: HashMap<i32, FileId>,
+    /// Maps that somebody waits for.
+    waited_for: HashSet<FileId>,
     /// Files of which an open file was closed, and when. Others of them may be open.
     doubtful: BTreeMap<FileId, Instant>,
 }
@@ -133,6 +139,25 @@ impl Table {
         Ok(id)
     }
 
+    /// Somebody waits for records of that map.
+    pub(crate) fn waited_for(&self, map: &MapObject<SysEngine>) {
+        let mut files = self.files.lock();
+        if let Some(id) = files.by_object.get(&(MAP, map.id())).copied() {
+            files.waited_for.insert(id);
+        }
+    }
+
+    /// Wakes again who waits for a map and has left records. Whether anybody waits at all.
+    pub(crate) fn remind(&self) -> bool {
+        let files = self.files.lock();
+        for file in files.waited_for.iter().filter_map(|id| files.by_id.get(id)) {
+            if let Object::Map(map) = file.handle.object() {
+                map.map().map().remind();
+            }
+        }
+        !files.waited_for.is_empty()
+    }
+
     /// Takes notice of what was closed, and lets go of objects that nobody holds. `all`: also looks again at files that
     /// were closed longer ago.
     pub(crate) fn settle(&self, all: bool) {
@@ -164,6 +189,7 @@ impl Table {
         });
         for id in closed.chain(deleted).collect::<Vec<_>>() {
             files.doubtful.remove(&id);
+            files.waited_for.remove(&id);
             if let Some(file) = files.by_id.remove(&id) {
                 files.by_watch.remove(&file.watch);
                 if file.memory.is_some() {
@@ -181,6 +207,21 @@ impl Table {
 
 /// A file for an object: empty, unless it is memory that clients map.
 fn memory_of(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
+    let memory = match object {
+        Object::Map(map) if map.map().map().file().is_some() => {
+            let file = map.map().map().file().ok_or(Errno::EIO)?;
+            open(own_path(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)?
+        }
+        _ => empty(object)?,
+    };
+    // Should anybody open the file during the lease's moment, the kernel's signal about it is one that is ignored.
+    // SAFETY: numbers, and a descriptor that is open.
+    unsafe { libc::fcntl(memory.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+    Ok(memory)
+}
+
+/// An empty file for an object.
+fn empty(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
     let name = object.file_name();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -191,11 +232,7 @@ fn memory_of(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
     let memory = memory.map_err(number)?;
     // Its size is for ever 0: a client that maps it finds nothing, and cannot use up memory.
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(number)?;
-    let memory = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
-    // Should anybody open the file during the lease's moment, the kernel's signal about it is one that is ignored.
-    // SAFETY: numbers, and a descriptor that is open.
-    unsafe { libc::fcntl(memory.as_raw_fd(), F_SETSIG, libc::SIGURG) };
-    Ok(memory)
+    open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)
 }
 
 /// Whether this is the only open file of its file.
@@ -210,7 +247,7 @@ fn is_open_here_alone(memory: &OwnedFd) -> bool {
 
 fn key_of(object: &Object<SysEngine>) -> (u8, u32) {
     let kind = match object {
-        Object::Map(_) => 0,
+        Object::Map(_) => MAP,
         Object::Program(_) => 1,
         Object::Btf(_) => 2,
         Object::Link(_) => 3,
@@ -224,8 +261,8 @@ pub(crate) fn id_of(file: &OwnedFd) -> Result<FileId, Errno> {
 }
 
 /// The path by which this process opens a file of its own again.
-fn own_path(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
+fn own_path(file: &impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
 pub(crate) fn number(error: rustix::io::Errno) -> Errno {

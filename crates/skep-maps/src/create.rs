@@ -60,6 +60,9 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::PercpuCgroupStorage,
 ];
 
+/// The name of files with maps, as Linux names the files behind descriptors of maps.
+const FILE: &str = "bpf-map";
+
 /// The most owners with an element in a map of storages, which Linux does not limit by a number either.
 const MOST_OWNERS: u32 = 1 << 16;
 
@@ -194,12 +197,17 @@ pub(crate) fn table(
         }
         MapKind::Ringbuf => {
             fits(Ring::bytes(def.max_entries))?;
-            let ring = if shared { Ring::mirrored(&def.name, def.max_entries) } else { Ring::new(def.max_entries) };
+            let ring =
+                if shared { Ring::mirrored(FILE, def.max_entries) } else { Ring::new(def.max_entries) };
             ring.map(Table::Ring).map_err(failed)
         }
         MapKind::UserRingbuf => {
             fits(Ring::bytes(def.max_entries))?;
-            let ring = if shared { UserRing::in_file(&def.name, def.max_entries) } else { UserRing::new(def.max_entries) };
+            let ring = if shared {
+                UserRing::in_file(FILE, def.max_entries)
+            } else {
+                UserRing::new(def.max_entries)
+            };
             ring.map(Table::UserRing).map_err(failed)
         }
         // The limit applies as pages are allocated.
@@ -213,7 +221,7 @@ pub(crate) fn table(
             fits(Array::bytes(def.max_entries, def.value_size, cpus))?;
             // As in Linux, values with special fields cannot be mapped.
             let mapped = shared && def.flags.contains(MapFlags::MMAPABLE) && def.fields.is_empty();
-            let file = mapped.then_some(&*def.name);
+            let file = mapped.then_some(FILE);
             let mut array = Array::new(def.max_entries, def.value_size, cpus, file).map_err(failed)?;
             array.values_mut().set_fields(&def.fields);
             Ok(Table::Array(array))

@@ -617,7 +617,9 @@ impl MapError {
             Self::NoPage { .. } | Self::OutsideArena { .. } => errno::EFAULT,
             Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,
-            Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } | Self::Mapped { .. } => errno::EBUSY,
+            Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } | Self::Mapped { .. } => {
+                errno::EBUSY
+            }
             Self::NotAQueue { .. }
             | Self::NotARing { .. }
             | Self::NotPerfEvents { .. }

@@ -11,8 +11,8 @@ mod perf;
 pub(crate) mod queue;
 mod references;
 mod ring;
-mod stacks;
 mod shared;
+mod stacks;
 mod storage;
 mod targets;
 
@@ -155,11 +155,7 @@ impl Map {
     /// # Errors
     ///
     /// As [`create_in`](Self::create_in).
-    pub fn create_shared_in(
-        memory: &Reclamation,
-        def: &MapDef,
-        options: &Options,
-    ) -> Result<Self, MapError> {
+    pub fn create_shared_in(memory: &Reclamation, def: &MapDef, options: &Options) -> Result<Self, MapError> {
         Self::make(memory, def, options, true)
     }
 

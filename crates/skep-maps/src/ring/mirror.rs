@@ -13,9 +13,9 @@
 //! nothing that is trusted. What it says about its own position only decides which memory of the file may be written
 //! again: a process that lies loses its own records.
 
+use super::Shared;
 use super::pages::{DISCARDED, Pages};
 use super::protocol::{HEADER, Next, total};
-use super::Shared;
 use crate::racy;
 use skep_mem::Error;
 use std::sync::atomic::Ordering;
@@ -66,4 +66,3 @@ impl Mirror {
         });
     }
 }
-

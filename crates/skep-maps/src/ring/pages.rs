@@ -42,7 +42,8 @@ impl Pages {
     pub(crate) fn new(name: &str, size: u32) -> Result<Self, Error> {
         let page = rustix::param::page_size();
         let too_large = Error::TooLarge { count: 2, size: size as usize };
-        let len = (size as usize).checked_mul(2).and_then(|data| data.checked_add(2 * page)).ok_or(too_large)?;
+        let len =
+            (size as usize).checked_mul(2).and_then(|data| data.checked_add(2 * page)).ok_or(too_large)?;
         let memory = Block::in_file(name, len)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|_| Error::OutOfMemory { bytes: len })?;

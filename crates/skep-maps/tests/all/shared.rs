@@ -210,7 +210,8 @@ fn records_arrive_in_order_and_whole_also_across_the_end() {
     let map = shared(&def(MapKind::Ringbuf, 0, 0, RING as u32));
     let client = Client::writer(&map);
     for round in 0..200u64 {
-        let records: Vec<Vec<u8>> = (0..3).map(|n| vec![(round + n) as u8; (round * 7 + n * 300) as usize % 900]).collect();
+        let records: Vec<Vec<u8>> =
+            (0..3).map(|n| vec![(round + n) as u8; (round * 7 + n * 300) as usize % 900]).collect();
         for record in &records {
             assert_eq!(output(&map, record, 0), 0, "{round}");
         }
@@ -297,7 +298,9 @@ fn records_of_many_threads_are_forwarded_once() {
         let mut taken = Vec::new();
         loop {
             let done = producing.load(Ordering::Acquire) == 0;
-            taken.extend(client.take().into_iter().map(|record| u64::from_ne_bytes(record.try_into().unwrap())));
+            taken.extend(
+                client.take().into_iter().map(|record| u64::from_ne_bytes(record.try_into().unwrap())),
+            );
             if done {
                 break taken;
             }
@@ -305,7 +308,11 @@ fn records_of_many_threads_are_forwarded_once() {
         }
     });
     for thread in 0..3 {
-        let own: Vec<u64> = taken.iter().filter(|record| *record >> 32 == thread).map(|record| record & 0xffff_ffff).collect();
+        let own: Vec<u64> = taken
+            .iter()
+            .filter(|record| *record >> 32 == thread)
+            .map(|record| record & 0xffff_ffff)
+            .collect();
         assert_eq!(own, (0..most).collect::<Vec<_>>(), "thread {thread}");
     }
     assert_eq!(taken.len() as u64, 3 * most);
@@ -370,7 +377,8 @@ fn programs_drain_what_a_process_has_written() {
     let client = Client::writer(&map);
     assert_eq!(drained(&map, 0), (0, vec![]));
     for round in 0..100 {
-        let records: Vec<Vec<u8>> = (1..4).map(|n| vec![n as u8; (round * 11 + n * 200) % 1000 + 1]).collect();
+        let records: Vec<Vec<u8>> =
+            (1..4).map(|n| vec![n as u8; (round * 11 + n * 200) % 1000 + 1]).collect();
         client.put(&records[0], 0);
         client.put(&records[1], DISCARDED);
         client.put(&records[2], 0);

@@ -3,6 +3,8 @@
 //! Each test runs this very program again as the supervised application: the test [`application`], which does what the
 //! variable `SCENARIO` says.
 
+mod mapped;
+
 use skep::Runtime;
 use skep::sys::SysEngine;
 use skep_exec::{Error, Supervisor, possible_cpus};
@@ -44,6 +46,14 @@ fn lookup(map: i32, key: u32) -> Result<u64, i32> {
     let mut value = 0u64;
     let (key, room) = (&raw const key as u64, &raw mut value as u64);
     bpf(1, &[(0, map as u64, 4), (8, key, 8), (16, room, 8)]).map(|_| value)
+}
+
+/// The first eight bytes of a longer value.
+fn lookup_wide(map: i32, key: u32) -> u64 {
+    let mut value = [0u64; 32];
+    let (key, room) = (&raw const key as u64, value.as_mut_ptr() as u64);
+    bpf(1, &[(0, map as u64, 4), (8, key, 8), (16, room, 8)]).unwrap();
+    value[0]
 }
 
 /// The first map's identifier.
@@ -231,19 +241,6 @@ fn application() {
                 assert_eq!(lookup(map, 1), Ok(9), "round {round}");
             }
         }
-        "maps the file" => {
-            let map = hash();
-            // SAFETY: a new mapping of an empty file, which is never touched.
-            let mapping =
-                unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, map, 0) };
-            assert_ne!(mapping, libc::MAP_FAILED);
-            // SAFETY: a descriptor of this test.
-            unsafe { libc::close(map) };
-            assert!(first_map().is_ok(), "the mapping holds it");
-            // SAFETY: the mapping from above.
-            unsafe { libc::munmap(mapping, 4096) };
-            assert_eq!(first_map(), Err(libc::ENOENT));
-        }
         "nests" => {
             let runtime = Runtime::builder().build().unwrap();
             let supervisor = Supervisor::new(SysEngine::new(runtime, None));
@@ -339,7 +336,7 @@ fn application() {
             }));
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
-        other => panic!("no scenario {other}"),
+        other => assert!(mapped::application(other), "no scenario {other}"),
     }
 }
 
@@ -357,7 +354,8 @@ fn supervised(scenario: &str) -> Option<Ran> {
 
 /// The same, where `within` runs it while no other application runs.
 fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status) -> Option<Ran> {
-    let runtime = Runtime::builder().cpus(possible_cpus().unwrap()).privileged(true).build().unwrap();
+    let runtime =
+        Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true).build().unwrap();
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
     let supervisor = Supervisor::new(SysEngine::new(runtime, None))
@@ -383,7 +381,11 @@ fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> 
 
 /// Descriptors of this process that are a supervisor's.
 fn descriptors() -> usize {
-    let ours = |link: &str| ["bpf", "btf", "seccomp", "inotify"].iter().any(|part| link.contains(part));
+    let ours = |link: &str| {
+        ["bpf", "btf", "seccomp", "inotify", "eventfd", "eventpoll", "pidfd"]
+            .iter()
+            .any(|part| link.contains(part))
+    };
     std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
@@ -444,12 +446,6 @@ fn a_program_that_is_not_there_is_named() {
 fn objects_end_with_the_last_descriptor_however_many_are_closed_at_once() {
     let Some((status, traced, _)) = supervised("closes") else { return };
     assert!(status.success(), "{status}\n{}", traced[traced.len().saturating_sub(8)..].join("\n"));
-}
-
-#[test]
-fn a_mapping_holds_an_object_as_a_descriptor_does() {
-    let Some((status, traced, _)) = supervised("maps the file") else { return };
-    assert!(status.success(), "{status}\n{}", traced.join("\n"));
 }
 
 #[test]

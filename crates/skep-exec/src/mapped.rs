@@ -1,0 +1,130 @@
+//! Maps that a process maps or waits for: mmap(2) and epoll_ctl(2) of their descriptors.
+//!
+//! An array with `BPF_F_MMAPABLE` and a ring buffer are files of memory ([`skep::Map::file`]), so the kernel maps them
+//! once it was looked at what the process asks for. No memory file can be waited for: in its place the process's epoll
+//! descriptor gets the map's bell ([`skep::Map::bell`]).
+
+use crate::listener::Answer;
+use crate::process::Process;
+use rustix::fd::{AsRawFd, OwnedFd};
+use skep::sys::SysEngine;
+use skep_sys::{Errno, MapObject, Object};
+use std::sync::Arc;
+
+/// Kinds of maps: arrays, ring buffers, user ring buffers.
+const ARRAY: u32 = 2;
+const RINGBUF: u32 = 27;
+const USER_RINGBUF: u32 = 31;
+/// `BPF_F_RDONLY_PROG`
+const F_RDONLY_PROG: u32 = 1 << 7;
+/// `BPF_F_MMAPABLE`
+const F_MMAPABLE: u32 = 1 << 10;
+/// The bits that say what an epoll descriptor waits for; the others say how.
+const WAITED_FOR: u32 = 0x0fff_ffff;
+
+/// The map of a descriptor, if it is one.
+fn map_of(process: &Process<'_>, descriptor: i32) -> Option<Arc<MapObject<SysEngine>>> {
+    let (file, _) = process.file(descriptor).ok()?;
+    match process.table.find(file)?.object() {
+        Object::Map(map) => Some(Arc::clone(map)),
+        _ => None,
+    }
+}
+
+/// A shared mapping of a file, which the kernel makes if Linux would make it of such a map.
+pub(crate) fn mmap(process: &Process<'_>, arguments: [u64; 6]) -> Answer {
+    let [_, len, protection, _, descriptor, offset] = arguments;
+    let Some(map) = map_of(process, descriptor as i32) else { return Answer::Continue };
+    let writes = protection & libc::PROT_WRITE as u64 != 0;
+    match may_map(&map, len, offset, writes) {
+        Ok(()) => Answer::Continue,
+        Err(error) => Answer::Error(error),
+    }
+}
+
+fn may_map(map: &MapObject<SysEngine>, len: u64, offset: u64, writes: bool) -> Result<(), Errno> {
+    let page = rustix::param::page_size() as u64;
+    match map.kind() {
+        ARRAY | RINGBUF | USER_RINGBUF => {}
+        _ => return Err(Errno::ENOTSUPP),
+    }
+    let inner = map.map().map();
+    if !inner.def().fields.is_empty() {
+        return Err(Errno::ENOTSUPP);
+    }
+    if writes && inner.is_frozen() {
+        return Err(Errno::EPERM);
+    }
+    if writes && map.flags() & F_RDONLY_PROG != 0 {
+        return Err(Errno::EACCES);
+    }
+    match map.kind() {
+        ARRAY if map.flags() & F_MMAPABLE == 0 => return Err(Errno::EINVAL),
+        // The process writes the consumer's position alone.
+        RINGBUF if writes && (offset != 0 || len.next_multiple_of(page) != page) => return Err(Errno::EPERM),
+        // It writes all but that.
+        USER_RINGBUF if writes && offset == 0 => return Err(Errno::EPERM),
+        _ => {}
+    }
+    let size =
+        inner.file().and_then(|file| rustix::fs::fstat(file).ok()).map_or(0, |file| file.st_size as u64);
+    let end = len.checked_next_multiple_of(page).and_then(|len| len.checked_add(offset));
+    if end.is_none_or(|end| end > size) { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// A change of what an epoll descriptor waits for.
+pub(crate) fn epoll_ctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
+    let [epoll, operation, descriptor, event, ..] = arguments;
+    let Some(map) = map_of(process, descriptor as i32) else { return Answer::Continue };
+    let inner = Arc::clone(map.map().map());
+    let Some(bell) = inner.bell() else { return Answer::Continue };
+    let mut change = || {
+        let mut wanted = libc::epoll_event { events: 0, u64: 0 };
+        if operation as i32 != libc::EPOLL_CTL_DEL {
+            wanted = read_event(process, event)?;
+        }
+        let epoll = process.take_descriptor(epoll as i32)?;
+        let how = wanted.events & !WAITED_FOR;
+        // The bell says that there is something to read, or room to write, each time anew.
+        let mut ours = libc::epoll_event { events: how | (libc::EPOLLIN | libc::EPOLLET) as u32, ..wanted };
+        // What was rung before is no news; unread records are.
+        if operation as i32 == libc::EPOLL_CTL_ADD {
+            let mut count = [0; 8];
+            let _silent = rustix::io::read(bell, &mut count);
+            if inner.ring_query(0) != 0 {
+                let _rung = rustix::io::write(bell, &1u64.to_ne_bytes());
+            }
+        }
+        process.table.waited_for(&map);
+        change_epoll(&epoll, operation as i32, bell.as_raw_fd(), &mut ours)
+    };
+    match change() {
+        Ok(()) => Answer::Value(0),
+        Err(error) => Answer::Error(error),
+    }
+}
+
+fn read_event(process: &mut Process<'_>, address: u64) -> Result<libc::epoll_event, Errno> {
+    use skep_sys::Caller;
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: the structure's own bytes; any bytes make such a structure, whose fields are plain numbers.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut((&raw mut event).cast::<u8>(), size_of::<libc::epoll_event>())
+    };
+    process.read(address, bytes)?;
+    Ok(event)
+}
+
+fn change_epoll(
+    epoll: &OwnedFd,
+    operation: i32,
+    file: i32,
+    event: &mut libc::epoll_event,
+) -> Result<(), Errno> {
+    // SAFETY: both descriptors are open, and the kernel only reads the event.
+    let done = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, file, event) };
+    if done == 0 {
+        return Ok(());
+    }
+    Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)))
+}

@@ -1,7 +1,8 @@
 //! Descriptors: which files of processes are which objects, and when the last one is closed.
 //!
 //! ```text
-//!   object <-- File: a sealed memory file of ours --open again--> a client's open file, closed, copied, sent, mapped at will
+//!   object <-- File: a sealed memory file of ours --open again--> a client's open file, closed, copied, sent,
+//! mapped at will
 //!                |                                                          |
 //!                +------ inotify: one was closed; lease: was it the last? <-+
 //! ```
@@ -16,7 +17,8 @@
 //! A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
 //!
 //! What would break it: a second open file of ours that lives longer than an installation. The file that
-//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have files of
+//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have
+//! files of
 //! their own keep, and map, the file that is not counted.
 
 use parking_lot::Mutex;

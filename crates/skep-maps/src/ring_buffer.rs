@@ -55,7 +55,8 @@ impl RingBuffer {
     ///
     /// # Errors
     ///
-    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records go to
+    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records
+    /// go to
     /// a [file](Map::file) for another process.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         if map.ring().is_none() {

@@ -93,7 +93,8 @@ pub(super) fn application(scenario: &str) -> bool {
             assert!(mmap(std::os::fd::AsRawFd::as_raw_fd(&file), PAGE, READ, 0).is_ok());
         }
         "changes constants" => {
-            // The mapping is made before the flag of the kernel's rule is known to anybody: through the open file itself.
+            // The mapping is made before the flag of the kernel's rule is known to anybody: through the open file
+            // itself.
             let constants = map(ARRAY, 4, 8, 1, MMAPABLE | RDONLY_PROG);
             let path = format!("/proc/self/fd/{constants}\0");
             // SAFETY: a text that ends with zero.

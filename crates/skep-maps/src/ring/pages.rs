@@ -7,7 +7,8 @@
 //!   record          | length u32, with busy and discard bits | page u32 | bytes, to a multiple of 8 |
 //! ```
 //!
-//! In Linux the second half is the ring once more, so that a record which crosses the end is in one piece. A file cannot
+//! In Linux the second half is the ring once more, so that a record which crosses the end is in one piece. A file
+//! cannot
 //! contain itself. But whoever reads a record at a position below the ring's size reads on behind the end, and nobody
 //! else looks there, so it is enough to write records in one piece too.
 //!

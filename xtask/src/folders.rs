@@ -43,6 +43,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "gate",
             "stack",
             "region",
+            "file",
             "block",
             "batch",
             "cpu",

@@ -107,13 +107,9 @@ pub(super) fn application(scenario: &str) -> bool {
             bpf(22, &[(0, constants as u64, 4)]).unwrap();
             // SAFETY: as above.
             assert_eq!(unsafe { libc::pwrite(again, (&raw const one).cast(), 8, 0) }, -1);
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: numbers.
-            assert_eq!(
-                unsafe {
-                    libc::fallocate(again, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 4096)
-                },
-                -1
-            );
+            assert_eq!(unsafe { libc::fallocate(again, hole, 0, 4096) }, -1);
             // SAFETY: numbers.
             assert_eq!(unsafe { libc::ftruncate(again, 0) }, -1);
             assert_eq!(mmap(again, PAGE, BOTH, 0), Err(libc::EPERM));

@@ -17,9 +17,8 @@
 //! A pinned object has an empty file in the BPF file system, which holds it until the file is removed.
 //!
 //! What would break it: a second open file of ours that lives longer than an installation. The file that
-//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have
-//! files of
-//! their own keep, and map, the file that is not counted.
+//! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have files
+//! of their own keep, and map, the file that is not counted.
 
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};

@@ -55,9 +55,8 @@ impl RingBuffer {
     ///
     /// # Errors
     ///
-    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records
-    /// go to
-    /// a [file](Map::file) for another process.
+    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records go
+    /// to a [file](Map::file) for another process.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         if map.ring().is_none() {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });

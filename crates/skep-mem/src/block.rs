@@ -91,9 +91,8 @@ impl Block {
         Ok(Self { base: region.base(), memory: Backing::Pages(region), len })
     }
 
-    /// Zeroed memory in a file of its own, which other processes can map: see [`file`](Self::file). The base is at
-    /// a page
-    /// boundary, and the file has as many whole pages as are needed. `name` is for people: `/proc` shows it.
+    /// Zeroed memory in a file of its own, which other processes can map: see [`file`](Self::file). The base is at a
+    /// page boundary, and the file has as many whole pages as are needed. `name` is for people: `/proc` shows it.
     ///
     /// Whoever has the file may change the memory at any time.
     ///

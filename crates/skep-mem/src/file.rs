@@ -92,8 +92,7 @@ impl FileMemory {
             return Ok(());
         }
         // SAFETY: as it was before. If the kernel refuses, which it does for want of memory, the old mapping stays:
-        // then
-        // the memory can be read, and a write would end the process.
+        // then the memory can be read, and a write would end the process.
         let again = unsafe { self.map_again(ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED) };
         assert!(again, "memory that could not become constant cannot be mapped for writing again either");
         Err(Mapped)

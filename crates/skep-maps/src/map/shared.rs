@@ -24,10 +24,8 @@ impl Map {
 
     /// The event descriptor (eventfd(2)) that becomes readable when there are records in the ring buffer's
     /// [file](Self::file), or room in a user ring buffer's. It is written as often as a kernel would wake a process
-    /// that
-    /// waits for the map: by `BPF_RB_NO_WAKEUP`, never; by `BPF_RB_FORCE_WAKEUP`, always; otherwise when the
-    /// process has
-    /// read all records before.
+    /// that waits for the map: by `BPF_RB_NO_WAKEUP`, never; by `BPF_RB_FORCE_WAKEUP`, always; otherwise when the
+    /// process has read all records before.
     ///
     /// It is for epoll(7) with `EPOLLET`: nobody reads it, and each write is an event.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {

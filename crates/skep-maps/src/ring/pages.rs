@@ -8,9 +8,8 @@
 //! ```
 //!
 //! In Linux the second half is the ring once more, so that a record which crosses the end is in one piece. A file
-//! cannot
-//! contain itself. But whoever reads a record at a position below the ring's size reads on behind the end, and nobody
-//! else looks there, so it is enough to write records in one piece too.
+//! cannot contain itself. But whoever reads a record at a position below the ring's size reads on behind the end, and
+//! nobody else looks there, so it is enough to write records in one piece too.
 //!
 //! Nothing in the file is trusted: the other process can write all of it.
 

@@ -22,6 +22,8 @@ mod model;
 mod packets;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
 mod roundtrip;
+#[path = "../../crates/skep/tests/oracle/sys.rs"]
+mod sys;
 
 /// Bytes, instructions and text are translated into each other without loss, and no input makes the
 /// decoder or the assembler panic. `data` is taken as a program, and as assembler text if it is UTF-8.
@@ -78,4 +80,14 @@ pub fn verify_hostile(data: &[u8]) {
 /// operations.
 pub fn map_model(data: &[u8]) {
     model::check(data);
+}
+
+/// Sequences of calls of bpf(2) that name anything as anything keep the promises of the oracle. `data` decides the calls.
+pub fn sys_calls(data: &[u8]) {
+    sys::check(&mut skep_testgen::Source::from_bytes(data), 200);
+}
+
+/// A few calls of bpf(2) whose attributes are `data`, after calls that make objects for them, keep the same promises.
+pub fn sys_attributes(data: &[u8]) {
+    sys::check_attributes(data);
 }

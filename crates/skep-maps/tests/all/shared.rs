@@ -400,9 +400,9 @@ fn impossible_positions_and_lengths_are_refused() {
     let invalid = -i64::from(libc::EINVAL);
     let too_big = -i64::from(libc::E2BIG);
     let cases: [(u64, u32, i64); 6] = [
-        (12, 0, invalid),               // no multiple of 8
-        (8, 1, invalid),                // the record is longer than what was written
-        (16, 9, invalid),               // the same
+        (12, 0, invalid),              // no multiple of 8
+        (8, 1, invalid),               // the record is longer than what was written
+        (16, 9, invalid),              // the same
         (u64::MAX - 7, 4096, too_big), // longer than the ring
         (1 << 40, (1 << 24) + 1, too_big),
         (1 << 40, (1 << 30) - 1, too_big),

@@ -2,6 +2,8 @@
 
 mod arenas;
 mod callbacks;
+#[cfg(feature = "sys")]
+mod calls;
 mod contacts;
 mod contexts;
 mod dynptrs;

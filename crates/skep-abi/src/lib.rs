@@ -41,7 +41,7 @@ pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
     Prototype, UNRELOCATED,
 };
-pub use skep_btf::{MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
+pub use skep_btf::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;
 pub use types::{

@@ -45,6 +45,9 @@ pub enum OwnParam {
     Node,
     /// A function of the program that compares two nodes.
     Less,
+    /// A CPU mask. Functions that release it or count an owner take one that the program owns, others also one that it
+    /// found in a map's value.
+    Mask,
     /// A map of the program.
     Map,
     /// A work queue in a map's value.
@@ -94,6 +97,8 @@ pub enum OwnReturn {
     ElementOrNull,
     /// The address of an allocated object or of a node in it, or null.
     Object,
+    /// The address of a CPU mask, or null if the function takes none.
+    Mask,
     /// The address of as many bytes as [`OwnParam::Size`] says, or null.
     BytesOrNull,
 }
@@ -104,7 +109,7 @@ const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 
 const BITS: OwnIterator = OwnIterator { name: "bpf_iter_bits", bytes: 16, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 46] = [
+pub static OWN_KFUNCS: [OwnKfunc; 71] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -175,7 +180,37 @@ pub static OWN_KFUNCS: [OwnKfunc; 46] = [
     ),
     own("bpf_wq_start", &[OwnParam::Work, OwnParam::Number], OwnReturn::Number),
     own("bpf_map_sum_elem_count", &[OwnParam::Map], OwnReturn::Number),
+    own("bpf_cpumask_create", &[], OwnReturn::Mask),
+    own("bpf_cpumask_acquire", MASK, OwnReturn::Mask),
+    own("bpf_cpumask_release", MASK, OwnReturn::Nothing),
+    own("bpf_cpumask_first", MASK, OwnReturn::Number),
+    own("bpf_cpumask_first_zero", MASK, OwnReturn::Number),
+    own("bpf_cpumask_first_and", TWO_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_set_cpu", CPU_AND_MASK, OwnReturn::Nothing),
+    own("bpf_cpumask_clear_cpu", CPU_AND_MASK, OwnReturn::Nothing),
+    own("bpf_cpumask_test_cpu", CPU_AND_MASK, OwnReturn::Number),
+    own("bpf_cpumask_test_and_set_cpu", CPU_AND_MASK, OwnReturn::Number),
+    own("bpf_cpumask_test_and_clear_cpu", CPU_AND_MASK, OwnReturn::Number),
+    own("bpf_cpumask_setall", MASK, OwnReturn::Nothing),
+    own("bpf_cpumask_clear", MASK, OwnReturn::Nothing),
+    own("bpf_cpumask_and", THREE_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_or", THREE_MASKS, OwnReturn::Nothing),
+    own("bpf_cpumask_xor", THREE_MASKS, OwnReturn::Nothing),
+    own("bpf_cpumask_equal", TWO_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_intersects", TWO_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_subset", TWO_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_empty", MASK, OwnReturn::Number),
+    own("bpf_cpumask_full", MASK, OwnReturn::Number),
+    own("bpf_cpumask_copy", TWO_MASKS, OwnReturn::Nothing),
+    own("bpf_cpumask_any_distribute", MASK, OwnReturn::Number),
+    own("bpf_cpumask_any_and_distribute", TWO_MASKS, OwnReturn::Number),
+    own("bpf_cpumask_weight", MASK, OwnReturn::Number),
 ];
+
+const MASK: &[OwnParam] = &[OwnParam::Mask];
+const TWO_MASKS: &[OwnParam] = &[OwnParam::Mask, OwnParam::Mask];
+const THREE_MASKS: &[OwnParam] = &[OwnParam::Mask, OwnParam::Mask, OwnParam::Mask];
+const CPU_AND_MASK: &[OwnParam] = &[OwnParam::Number, OwnParam::Mask];
 
 /// The context, flags, and room for the dynptr.
 const FROM_PACKET: &[OwnParam] = &[OwnParam::Context, OwnParam::Number, OwnParam::Dynptr];
@@ -210,9 +245,9 @@ impl OwnKfunc {
         kfunc_named(self.name)
     }
 
-    /// Whether it makes objects of a type of the program's own.
+    /// Whether it makes objects: of a type of the program's own, or CPU masks.
     pub fn allocates(&self) -> bool {
-        self.params.contains(&OwnParam::Type)
+        self.params.contains(&OwnParam::Type) || (self.returns == OwnReturn::Mask && self.params.is_empty())
     }
 
     /// Whether it takes a function of the program that is called later.

@@ -13,8 +13,11 @@ use std::fmt::Write;
 
 use crate::btf::Btf;
 use crate::error::Error;
-use crate::special::{SpecialField, SpecialKind};
+use crate::special::{CPU_MASK, SpecialField, SpecialKind};
 use crate::types::Kind;
+
+/// What a text says of a field that leads to CPU masks.
+const CPU_MASK_TEXT: &str = " to CPU masks";
 
 /// The most structures that one may lead to.
 const MOST: usize = 64;
@@ -38,6 +41,9 @@ impl<'a> ObjectLayouts<'a> {
     ///
     /// As [`Btf::special_fields`], and [`Error::Special`] if it leads to more than 64 structures.
     pub fn text(&mut self, ty: u32) -> Result<String, Error> {
+        if ty == CPU_MASK {
+            return Ok("0: CPU masks\n".to_owned());
+        }
         let btf = self.btf;
         let (mut text, mut met) = (String::new(), vec![btf.resolve(ty)?.id]);
         let mut next = 0;
@@ -49,6 +55,11 @@ impl<'a> ObjectLayouts<'a> {
                 let SpecialField { kind, offset, size } = *field;
                 let _ = write!(text, "; {} of {size} at {offset}", kind.name());
                 let Some((to, node)) = leads_to(kind) else { continue };
+                // Whatever this file takes masks for, the runtime makes them.
+                if btf.is_cpu_mask(to) {
+                    text.push_str(CPU_MASK_TEXT);
+                    continue;
+                }
                 let to = match btf.resolve(to) {
                     Ok(to) if to.kind == Kind::Struct => to.id,
                     _ => continue,

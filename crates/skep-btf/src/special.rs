@@ -16,6 +16,10 @@ pub const MAX_SPECIAL: usize = 11;
 /// that the program allocated.
 pub const OWN_TYPE: u32 = 1 << 31;
 
+/// The type number of a runtime's CPU masks, whatever `struct bpf_cpumask` is in a program's types. No file has that
+/// many types. Kept pointers to masks have it with [`OWN_TYPE`].
+pub const CPU_MASK: u32 = OWN_TYPE - 1;
+
 /// The most structures and arrays inside each other that are searched.
 const MAX_DEPTH: u32 = 8;
 /// The most members that a search looks at.
@@ -139,7 +143,16 @@ const KNOWN: [Known; 10] = {
     ]
 };
 
+/// The structure of CPU masks, in the types of programs and of kernels.
+const CPU_MASK_NAME: &str = "bpf_cpumask";
+
 impl Btf {
+    /// Whether that is the structure of CPU masks, which a runtime makes ([`CPU_MASK`]).
+    pub fn is_cpu_mask(&self, id: u32) -> bool {
+        self.resolve(id)
+            .is_ok_and(|ty| ty.kind == Kind::Struct && ty.name().is_ok_and(|name| name == CPU_MASK_NAME))
+    }
+
     /// The special fields of a structure, a union or a section of variables, ascending by offset; none for other
     /// types. All lie inside a structure or union; a section's size is for its owner to compare with.
     ///

@@ -90,6 +90,7 @@ impl Checking<'_, '_> {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
                 OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
+                OwnParam::Mask => self.is_mask(value),
                 OwnParam::Less | OwnParam::Later => self.is_function(value),
                 OwnParam::Map => !self.maps.of(value).is_empty(),
                 OwnParam::Context => value == self.context || Some(value) == self.socket_buffer(),
@@ -146,7 +147,12 @@ impl Checking<'_, '_> {
 
     /// Whether an allocated object is there, or a part of one.
     fn is_object(&self, at: u64) -> bool {
-        self.regions.objects.is_some_and(|objects| objects(at, 0).is_some())
+        self.regions.objects.is_some_and(|objects| objects(at, 0).is_some_and(|rights| rights.read))
+    }
+
+    /// Whether a CPU mask is there. Its bytes are not for programs.
+    fn is_mask(&self, at: u64) -> bool {
+        self.regions.objects.is_some_and(|objects| objects(at, 0).is_some_and(|rights| !rights.read))
     }
 
     /// An iterator in the current function's stack that is not destroyed yet, by address.

@@ -21,6 +21,7 @@
 //! values own objects keeps ([`Map::keep_objects`](crate::Map::keep_objects)).
 
 mod list;
+mod mask;
 mod owning;
 mod tree;
 mod word;
@@ -39,6 +40,7 @@ use skep_rcu::{Domain, Grace};
 
 use crate::caller::Caller;
 pub use list::{End, List};
+pub use mask::Mask;
 pub(crate) use owning::{Held, Owning};
 pub use tree::Tree;
 use word::{OFFSET_SHIFT, word};
@@ -61,6 +63,8 @@ pub struct Shape {
     pub fields: Vec<SpecialField>,
     /// Whether each CPU has a copy.
     pub per_cpu: bool,
+    /// The number of CPUs, if it is a [`Mask`]: its bytes are not for programs.
+    pub mask: Option<u32>,
 }
 
 /// Why a [`Shape`] has no layout.
@@ -119,7 +123,9 @@ struct Trace {
 /// What a program may do with bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Whether it may write them, rather than read them only.
+    /// Whether it may read them.
+    pub read: bool,
+    /// Whether it may write them.
     pub write: bool,
 }
 
@@ -187,11 +193,15 @@ impl Objects {
         if high > shape.bytes.into() {
             return None;
         }
+        if shape.mask.is_some() {
+            // A program may have its address.
+            return (low == 0 && bytes == 0).then_some(Allowed { read: false, write: false });
+        }
         let overlaps = |field: &&SpecialField| {
             u64::from(field.offset) < high && low < u64::from(field.offset) + u64::from(field.size)
         };
         match shape.fields.iter().find(overlaps) {
-            None => Some(Allowed { write: true }),
+            None => Some(Allowed { read: true, write: true }),
             Some(field) => {
                 let pointer = matches!(
                     field.kind,
@@ -200,7 +210,7 @@ impl Objects {
                         | SpecialKind::KptrUntrusted { .. }
                 );
                 let whole = (low, bytes) == (field.offset.into(), field.size.into());
-                (pointer && whole).then_some(Allowed { write: false })
+                (pointer && whole).then_some(Allowed { read: true, write: false })
             }
         }
     }

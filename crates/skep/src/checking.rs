@@ -89,7 +89,7 @@ impl Program {
                 return Some(Rights::READ);
             }
             let allowed = shared.dispatch.objects.allows(at, bytes)?;
-            Some(Rights { read: true, write: allowed.write })
+            Some(Rights { read: allowed.read, write: allowed.write })
         };
         let mut regions = Regions::new(&helpers).with_fuel(fuel).with_objects(&objects);
         let interpreter = shared.interpreter(image)?;

@@ -32,6 +32,7 @@ mod buffer;
 mod callback;
 mod checksum;
 pub(crate) mod conformance;
+mod cpumask;
 mod dynptr;
 mod encap;
 mod format;

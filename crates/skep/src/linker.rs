@@ -14,11 +14,11 @@ use crate::provides;
 use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
-use skep_abi::{Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
+use skep_abi::{CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_maps::objects::Shape;
+use skep_maps::objects::{Mask, Shape};
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -200,6 +200,7 @@ impl<'a> Linker<'a> {
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
                 any_table: true,
+                own_masks: true,
                 // Tests run programs in checking mode.
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()
@@ -361,7 +362,7 @@ impl<'a> Linker<'a> {
     /// The definitions of the maps that this load's programs use: of given maps their own, of others those from which
     /// they are created.
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
-        let object = self.object.maps_for_host();
+        let object = self.object.maps_for_runtime();
         let sized_by_cpus = |def: &MapDef| def.max_entries == 0 && def.kind.counts_cpus();
         let given = [self.variables.is_empty(), self.given.is_empty(), self.max_entries.is_empty()];
         if given == [true; 3] && !object.iter().any(sized_by_cpus) {
@@ -538,21 +539,32 @@ impl<'a> Linker<'a> {
         programs: impl Iterator<Item = &'p Verified>,
     ) -> Result<Option<Arc<helpers::objects::Types>>, Error> {
         let wanted: BTreeSet<(u32, bool)> = programs.flat_map(Verified::allocated).copied().collect();
-        // Only programs with types allocate.
-        let Some(types) = self.object.types().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        if wanted.is_empty() {
+            return Ok(None);
+        }
         let shared = self.runtime.shared();
         let memory = (&shared.domain, shared.policy);
         let layout = |(ty, per_cpu): (u32, bool)| {
-            let damaged = |source: skep_btf::Error| Error::Object(source.into());
-            let fields = types.special_fields(ty).map_err(damaged)?;
-            let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu };
+            let (name, shape) = self.allocated_type(ty, per_cpu)?;
             let layout = shared.dispatch.objects.layout(memory, shared.map_memory, &shape);
-            let name = || types.type_name(ty).unwrap_or_default();
-            let layout = layout.map_err(|source| Error::ObjectType { ty: name(), source })?;
+            let layout = layout.map_err(|source| Error::ObjectType { ty: name, source })?;
             Ok(((ty, per_cpu), layout))
         };
         let layouts = wanted.into_iter().map(layout).collect::<Result<_, Error>>()?;
         Ok(Some(Arc::new(helpers::objects::Types::new(layouts))))
+    }
+
+    /// The name of a type of which programs allocate objects, and what these are made of.
+    fn allocated_type(&self, ty: u32, per_cpu: bool) -> Result<(String, Shape), Error> {
+        if ty == CPU_MASK {
+            return Ok(("struct bpf_cpumask".to_owned(), Mask::shape(self.runtime.cpus())));
+        }
+        let damaged = |source: skep_btf::Error| Error::Object(source.into());
+        // Only programs with types allocate others.
+        let types = self.object.types().ok_or_else(|| damaged(skep_btf::Error::TypeMissing { id: ty }))?;
+        let fields = types.special_fields(ty).map_err(damaged)?;
+        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, mask: None };
+        Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 
     fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {

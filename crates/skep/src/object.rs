@@ -258,8 +258,13 @@ impl Object {
         .collect()
     }
 
+    /// [`Self::maps`], with a runtime's types in fields that keep objects.
+    pub(crate) fn maps_for_runtime(&self) -> &Arc<[MapDef]> {
+        self.maps.of_runtime()
+    }
+
     /// [`Self::maps`], with the host's types in fields that keep its objects.
-    pub(crate) fn maps_for_host(&self) -> &Arc<[MapDef]> {
+    fn maps_for_host(&self) -> &Arc<[MapDef]> {
         self.maps.of_host()
     }
 

@@ -13,7 +13,7 @@
 //! | stale address in a packet | they lay in the same packet, before the move that ended them |
 
 use crate::domain::scalar::Scalar;
-use skep_abi::{DynptrKind, StructKind};
+use skep_abi::{CPU_MASK, DynptrKind, StructKind};
 use std::fmt;
 
 /// What a value is.
@@ -382,7 +382,11 @@ impl fmt::Display for Value {
             Kind::Own { ty, held, per_cpu, maybe_null } => {
                 let per_cpu = if per_cpu { "percpu_" } else { "" };
                 let or_null = if maybe_null { "_or_null" } else { "" };
-                write!(f, "{}{per_cpu}ptr{or_null}_@{ty}(", held.prefix())?;
+                write!(f, "{}{per_cpu}ptr{or_null}", held.prefix())?;
+                match ty {
+                    CPU_MASK => f.write_str("_bpf_cpumask(")?,
+                    ty => write!(f, "_@{ty}(")?,
+                }
             }
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),

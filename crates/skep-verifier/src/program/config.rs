@@ -23,6 +23,9 @@ pub struct Config<'a> {
     /// has a
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
     pub any_table: bool,
+    /// Whether `struct bpf_cpumask` is a structure of a runtime ([`skep_abi::CPU_MASK`]), whatever types the host has.
+    /// Without the host's types it always is.
+    pub own_masks: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
@@ -127,6 +130,7 @@ impl Default for Config<'_> {
             strict_alignment: false,
             privileged: false,
             any_table: false,
+            own_masks: false,
             abilities: Abilities::default(),
             max_recorded: 0,
         }

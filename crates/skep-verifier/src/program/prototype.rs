@@ -79,6 +79,8 @@ pub(crate) enum What {
     Node,
     /// A function that compares two nodes.
     Less,
+    /// A CPU mask of the runtime's.
+    Mask,
     /// An unsupported type, as it is declared.
     Unknown(String),
 }
@@ -108,6 +110,8 @@ pub(crate) enum Returned {
     Number,
     /// A pointer to a structure.
     Object(u32),
+    /// A CPU mask of the runtime's.
+    Mask,
     /// A pointer to that many bytes.
     Memory(u32),
     /// An unsupported type, as it is declared.
@@ -146,6 +150,7 @@ impl Prototype {
             OwnParam::Tree => Some(What::Root(Collection::Tree)),
             OwnParam::Node => Some(What::Node),
             OwnParam::Less => Some(What::Less),
+            OwnParam::Mask => Some(What::Mask),
             // The functions that take one check it themselves.
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
@@ -172,6 +177,7 @@ impl Prototype {
             (OwnReturn::Number, _) => Returned::Number,
             // The call itself says of which type.
             (OwnReturn::Object, _) => Returned::Object(0),
+            (OwnReturn::Mask, _) => Returned::Mask,
             // Likewise, how many.
             (OwnReturn::BytesOrNull, _) => Returned::Memory(0),
             (OwnReturn::ElementOrNull, Some(iterator)) => Returned::Memory(iterator.element),
@@ -250,7 +256,7 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
             What::Dynptr => Some(Some(16)),
             What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
             What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
-            What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => None,
+            What::Owned | What::Counted | What::Root(_) | What::Node | What::Less | What::Mask => None,
             What::Sized { .. } | What::Words { .. } | What::String | What::Unknown(_) => Some(None),
         }
     })

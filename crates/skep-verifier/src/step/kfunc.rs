@@ -18,6 +18,7 @@
 mod argument;
 mod dynptr;
 mod iterators;
+mod mask;
 mod own;
 mod result;
 mod work;

@@ -20,7 +20,7 @@ use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
 use crate::step::special::{end, name_of};
-use skep_abi::{Callback, OWN_TYPE, SpecialField, SpecialKind};
+use skep_abi::{CPU_MASK, Callback, OWN_TYPE, SpecialField, SpecialKind};
 use skep_btf::Btf;
 use skep_isa::Reg;
 use std::rc::Rc;
@@ -38,6 +38,11 @@ pub(crate) struct OwnType {
 }
 
 impl OwnType {
+    /// CPU masks: only calls know their bytes.
+    fn mask() -> Self {
+        Self { name: "bpf_cpumask".to_owned(), bytes: 0, fields: Vec::new(), numbers: false }
+    }
+
     pub(crate) fn has(&self, wanted: impl Fn(SpecialKind) -> bool) -> bool {
         self.fields.iter().any(|field| wanted(field.kind))
     }
@@ -63,7 +68,7 @@ impl Transfer<'_> {
         if let Some(known) = self.types.own.borrow().get(&ty) {
             return Ok(Rc::clone(known));
         }
-        let own = Rc::new(self.read_own_type(ty)?);
+        let own = Rc::new(if ty == CPU_MASK { OwnType::mask() } else { self.read_own_type(ty)? });
         // Objects that own each other would never be freed.
         if own.is_node() && own.is_root() {
             for held in own.fields.iter().filter_map(|field| held_by(field.kind)) {
@@ -122,9 +127,13 @@ impl Transfer<'_> {
         else {
             return;
         };
+        let config = self.env.config;
+        if (config.own_masks || config.btf.is_none()) && own.is_cpu_mask(*to) {
+            *to = CPU_MASK | OWN_TYPE;
+            return;
+        }
         let named = own.resolve(*to).ok().filter(|ty| !ty.is_anonymous());
-        let host = self.env.config.btf;
-        let found = named.and_then(|ty| host?.find(ty.name().ok()?, ty.kind));
+        let found = named.and_then(|ty| config.btf?.find(ty.name().ok()?, ty.kind));
         *to = found.unwrap_or(*to | OWN_TYPE);
     }
 
@@ -205,6 +214,13 @@ impl Transfer<'_> {
             return Err(Violation::new(Code::PointerArithmetic, text));
         }
         let (low, high) = (at, at + i64::from(size));
+        if ty == CPU_MASK {
+            let text = format!(
+                "only calls may touch the bytes of a CPU mask, found an access through {pointer} in {reg}"
+            );
+            return Err(Violation::new(Code::OutOfBounds, text)
+                .suggest("ask bpf_cpumask_test_cpu, bpf_cpumask_first and the like"));
+        }
         if low < 0 || high > own.bytes.into() {
             let text = format!(
                 "expected an access inside of the {} bytes of struct {}, found bytes {low}..{high} in {reg}",

@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{arena, bits, dynptr, iterators, map, objects, sections, timer, xdp};
+use super::{arena, bits, cpumask, dynptr, iterators, map, objects, sections, timer, xdp};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 46] = [
+static OWN: [(&str, HelperFn); 71] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -53,6 +53,31 @@ static OWN: [(&str, HelperFn); 46] = [
     ("bpf_wq_set_callback_impl", helper!(timer::work_callback, 3)),
     ("bpf_wq_start", helper!(timer::work_start, 2)),
     ("bpf_map_sum_elem_count", helper!(map::sum_elem_count, 1)),
+    ("bpf_cpumask_create", helper!(cpumask::create, 0)),
+    ("bpf_cpumask_acquire", helper!(cpumask::acquire, 1)),
+    ("bpf_cpumask_release", helper!(cpumask::release, 1)),
+    ("bpf_cpumask_first", helper!(cpumask::first, 1)),
+    ("bpf_cpumask_first_zero", helper!(cpumask::first_zero, 1)),
+    ("bpf_cpumask_first_and", helper!(cpumask::first_and, 2)),
+    ("bpf_cpumask_set_cpu", helper!(cpumask::set_cpu, 2)),
+    ("bpf_cpumask_clear_cpu", helper!(cpumask::clear_cpu, 2)),
+    ("bpf_cpumask_test_cpu", helper!(cpumask::test_cpu, 2)),
+    ("bpf_cpumask_test_and_set_cpu", helper!(cpumask::test_and_set_cpu, 2)),
+    ("bpf_cpumask_test_and_clear_cpu", helper!(cpumask::test_and_clear_cpu, 2)),
+    ("bpf_cpumask_setall", helper!(cpumask::setall, 1)),
+    ("bpf_cpumask_clear", helper!(cpumask::clear, 1)),
+    ("bpf_cpumask_and", helper!(cpumask::and, 3)),
+    ("bpf_cpumask_or", helper!(cpumask::or, 3)),
+    ("bpf_cpumask_xor", helper!(cpumask::xor, 3)),
+    ("bpf_cpumask_equal", helper!(cpumask::equal, 2)),
+    ("bpf_cpumask_intersects", helper!(cpumask::intersects, 2)),
+    ("bpf_cpumask_subset", helper!(cpumask::subset, 2)),
+    ("bpf_cpumask_empty", helper!(cpumask::empty, 1)),
+    ("bpf_cpumask_full", helper!(cpumask::full, 1)),
+    ("bpf_cpumask_copy", helper!(cpumask::copy, 2)),
+    ("bpf_cpumask_any_distribute", helper!(cpumask::any_distribute, 1)),
+    ("bpf_cpumask_any_and_distribute", helper!(cpumask::any_and_distribute, 2)),
+    ("bpf_cpumask_weight", helper!(cpumask::weight, 1)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

@@ -3,27 +3,37 @@
 //! A pointer to a host's object in a map's value is declared with a type of the object file. Everywhere else, types of
 //! a host's objects have the numbers of the host's BTF. A structure has the same name in both, so kept pointers are
 //! renumbered by name: once for all programs, when the maps or the host's types change. A structure that the host does
-//! not have is one that programs allocate objects of; it keeps its number, with a mark.
+//! not have is one that programs allocate objects of; it keeps its number, with a mark. CPU masks are a runtime's
+//! own, whatever types the host has.
 
 use crate::steps::steps;
-use skep_abi::{MapDef, OWN_TYPE, SpecialKind};
+use skep_abi::{CPU_MASK, MapDef, OWN_TYPE, SpecialKind};
 use skep_btf::Btf;
 use std::sync::Arc;
 
 /// Stands for a structure that the host does not have.
 const NOTHING: u32 = 0;
 
-/// Both forms of the definitions. They are the same ones if no map keeps a host's object.
+/// All forms of the definitions. They are the same ones if no map keeps a host's object.
 #[derive(Clone, Debug)]
 pub(super) struct Maps {
     own: Arc<[MapDef]>,
     of_host: Arc<[MapDef]>,
+    of_runtime: Arc<[MapDef]>,
+}
+
+/// The types to which kept pointers are renumbered.
+#[derive(Clone, Copy)]
+struct Host<'a> {
+    types: Option<&'a Btf>,
+    /// Whether it is a runtime with these types, not a kernel.
+    runtime: bool,
 }
 
 impl Maps {
     /// Maps of an object without types.
     pub(super) fn new(own: Arc<[MapDef]>) -> Self {
-        Self { of_host: Arc::clone(&own), own }
+        Self { of_host: Arc::clone(&own), of_runtime: Arc::clone(&own), own }
     }
 
     /// Maps for a host with these types, if it has some; those of the object are `types`.
@@ -31,8 +41,13 @@ impl Maps {
         if !keep_objects(&own) {
             return Self::new(own);
         }
-        let of_host = own.iter().map(|def| map(def, types, host)).collect();
-        Self { own, of_host }
+        let renumbered = |runtime| -> Arc<[MapDef]> {
+            own.iter().map(|def| map(def, types, Host { types: host, runtime })).collect()
+        };
+        let of_runtime = renumbered(true);
+        // Without types there is no kernel.
+        let of_host = if host.is_some() { renumbered(false) } else { Arc::clone(&of_runtime) };
+        Self { own, of_host, of_runtime }
     }
 
     /// The definitions as the object file has them.
@@ -44,9 +59,14 @@ impl Maps {
     pub(super) fn of_host(&self) -> &Arc<[MapDef]> {
         &self.of_host
     }
+
+    /// The same for a runtime, which has types of its own.
+    pub(super) fn of_runtime(&self) -> &Arc<[MapDef]> {
+        &self.of_runtime
+    }
 }
 
-fn map(def: &MapDef, own: &Btf, host: Option<&Btf>) -> MapDef {
+fn map(def: &MapDef, own: &Btf, host: Host<'_>) -> MapDef {
     steps(1);
     let mut def = def.clone();
     for field in &mut def.fields {
@@ -62,9 +82,12 @@ fn map(def: &MapDef, own: &Btf, host: Option<&Btf>) -> MapDef {
 }
 
 /// The host's type of the same name and kind, or the object's own with [`OWN_TYPE`].
-fn same(ty: u32, own: &Btf, host: Option<&Btf>) -> u32 {
+fn same(ty: u32, own: &Btf, host: Host<'_>) -> u32 {
+    if host.runtime && own.is_cpu_mask(ty) {
+        return CPU_MASK | OWN_TYPE;
+    }
     let named = own.resolve(ty).ok().filter(|ty| !ty.is_anonymous());
-    let found = named.and_then(|ty| host?.find(ty.name().ok()?, ty.kind));
+    let found = named.and_then(|ty| host.types?.find(ty.name().ok()?, ty.kind));
     // What the host does not have, programs allocate.
     let allocated = own.resolve(ty).is_ok_and(|ty| ty.kind == skep_btf::Kind::Struct);
     found.unwrap_or(if allocated { ty | OWN_TYPE } else { NOTHING })

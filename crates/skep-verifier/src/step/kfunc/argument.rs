@@ -103,6 +103,7 @@ impl Transfer<'_> {
                 let text = format!("{who} looks at an iterator, which is not supported yet");
                 return Err(Violation::new(Code::Unsupported, text));
             }
+            What::Mask => self.mask_argument(state, prototype, reg, &value, known)?,
             What::Owned | What::Counted | What::Root(_) | What::Node | What::Less => {
                 let text =
                     format!("{who} takes an object that programs allocate in {reg}, which no table says");

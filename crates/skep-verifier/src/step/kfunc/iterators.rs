@@ -34,7 +34,7 @@ impl Transfer<'_> {
                     Kind::Object { ty, trust, maybe_null: false }
                 }
                 Returned::Memory(bytes) => Kind::Memory { bytes, read_only: true, maybe_null: false },
-                Returned::Nothing | Returned::Number | Returned::Unknown(_) => {
+                Returned::Nothing | Returned::Number | Returned::Mask | Returned::Unknown(_) => {
                     let text = format!("{who} returns no pointer to an element, which is not supported yet");
                     return Err(Violation::new(Code::Unsupported, text));
                 }

@@ -20,7 +20,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::frames::clobber_arguments;
-use skep_abi::{Callback, KfuncFlags, SpecialKfunc, SpecialKind};
+use skep_abi::{CPU_MASK, Callback, KfuncFlags, SpecialKfunc, SpecialKind};
 use skep_isa::Reg;
 
 /// The most bytes of an object per CPU.
@@ -141,7 +141,7 @@ impl Transfer<'_> {
         let flags = prototype.known.flags;
         match value.kind {
             Kind::Own { ty, held, per_cpu, maybe_null: false }
-                if wanted(held) && per_cpu == flags.has(KfuncFlags::PER_CPU) =>
+                if ty != CPU_MASK && wanted(held) && per_cpu == flags.has(KfuncFlags::PER_CPU) =>
             {
                 Ok(ty)
             }
@@ -255,7 +255,7 @@ impl Transfer<'_> {
     /// A new object.
     fn allocated(&mut self, prototype: &Prototype, given: &Given) -> Checked<Value> {
         let who = prototype.name();
-        let Some(ty) = given.ty else {
+        let Some(ty) = given.ty.filter(|ty| *ty < CPU_MASK) else {
             let text = format!("{who} expects the number of a structure in r1, found a larger one");
             return Err(Violation::new(Code::Argument, text));
         };

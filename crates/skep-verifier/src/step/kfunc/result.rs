@@ -24,6 +24,7 @@ impl Transfer<'_> {
                 let trust = if acquires { Trust::Trusted } else { Trust::Walked };
                 Kind::Object { ty: *ty, trust, maybe_null }
             }
+            Returned::Mask => return self.mask_result(state, prototype),
             Returned::Memory(bytes) => Kind::Memory { bytes: *bytes, read_only: false, maybe_null },
             Returned::Unknown(declared) => {
                 let text = format!("{} returns `{declared}`, which is not supported yet", prototype.name());

@@ -177,6 +177,7 @@ fn load(entry: &Entry) -> Result<Program, crate::Error> {
     let bytes = skep_isa::encode_bytes(&insns).unwrap();
     let object = Object::from_bytecode_and_maps("case", kind, &bytes, maps(entry))?;
     let runtime = Runtime::builder().privileged(true).cpus(1).world(&World::new(machine())).build()?;
+    runtime.trace_objects();
     Ok(runtime.linker(&object).load()?.programs()[0].clone())
 }
 

@@ -76,6 +76,8 @@ mod image;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
+#[cfg(test)]
+mod mask_tests;
 mod module;
 mod netfilter;
 #[cfg(test)]

@@ -10,13 +10,14 @@
 //! | `attached` | four XDP programs on one device, which pass |
 //! | `devmap` | as `redirect`, by a map of devices |
 //! | `routed` | XDP, tc ingress, a route, tc egress, and XDP behind a pair |
+//! | `many-routes` | as `routed`, on a machine with 10,000 more routes and as many neighbours |
 
 use crate::report::{Report, Target};
 use crate::timing::{Batched, median, sorted};
 use crate::{Common, Result, progress};
 use serde_json::{Value, json};
 use skep::abi::{MapDef, MapKind, ProgramType};
-use skep::world::{Device, Fate, MacAddr, Machine, Place, Trace, World};
+use skep::world::{Device, Fate, Ipv4Net, MacAddr, Machine, Place, Route, Trace, World};
 use skep::{Link, Object, Packet, Program, Runtime, UpdateFlags};
 use skep_packets::{Ipv4, ethernet, ethertype, ipv4, protocol, udp};
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,6 +27,8 @@ use std::time::Duration;
 const BATCH: Duration = Duration::from_micros(200);
 /// Nanoseconds that a hop may cost over the program's own time.
 const WANTED: f64 = 15.0;
+/// Routes and neighbours of `many-routes` that the packets do not take.
+const OTHERS: u32 = 10_000;
 /// Programs in a chain.
 const PROGRAMS: usize = 4;
 
@@ -58,11 +61,12 @@ type Make = fn(&Runtime, &World) -> Result<Vec<(Program, u32, Place)>>;
 /// Name, devices, programs.
 type Kind = (&'static str, fn() -> Result<Machine>, Make);
 
-const CHAINS: [Kind; 4] = [
+const CHAINS: [Kind; 5] = [
     ("redirect", pairs, redirects),
     ("attached", pairs, attached),
     ("devmap", pairs, devmaps),
     ("routed", router, routed),
+    ("many-routes", large_router, routed),
 ];
 
 /// `in`, then four pairs: the packet leaves by one end and comes in at the other. The last device is alone.
@@ -88,6 +92,18 @@ fn router() -> Result<Machine> {
     let (left, _) = machine.add_pair(left, Device::new("right").namespace(1))?;
     machine.add_device(Device::new("out").namespace(1))?;
     machine.add_neighbour(left, "192.0.2.9".parse()?, MacAddr([2, 9, 9, 9, 9, 9]))?;
+    Ok(machine)
+}
+
+/// The other routes are to networks all over the address space.
+fn large_router() -> Result<Machine> {
+    let mut machine = router()?;
+    let left = machine.device_named("left")?.index;
+    for number in 0..OTHERS {
+        let address = Ipv4Addr::from_bits(u32::MAX / OTHERS * number);
+        machine.add_route(Route::new(Ipv4Net::new(address, 24)?.trunc().into(), left).metric(1))?;
+        machine.add_neighbour(left, address.into(), MacAddr([2; 6]))?;
+    }
     Ok(machine)
 }
 

@@ -10,7 +10,7 @@
 use crate::mac::MacAddr;
 use crate::machine::Machine;
 use crate::route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
-use std::cmp::Reverse;
+use crate::views::Viewer;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A question: where does this packet go?
@@ -71,6 +71,17 @@ pub enum FibResult {
     Prohibit,
 }
 
+/// What a machine does with a packet that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Arrival {
+    /// It is for the machine itself: the route says so ([`RouteKind::Local`], [`RouteKind::Broadcast`]), or a device of
+    /// the namespace has the address.
+    Received,
+    /// It goes elsewhere, or nowhere.
+    Routed(FibResult),
+}
+
 /// The next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -118,33 +129,48 @@ pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> R
     if !from.forwarding {
         return Ok(FibResult::ForwardingDisabled);
     }
-    let here = |route: &&Route| {
-        machine.find_device(route.device).is_some_and(|device| device.namespace == from.namespace)
-            && (!flags.output || route.device == query.device)
+    let viewer =
+        if flags.output { Viewer::Device(query.device) } else { Viewer::Namespace(from.namespace) };
+    let find = |table: u32| machine.route(viewer, table, query.destination);
+    let route = match query.table {
+        _ if !flags.direct => find(TABLE_LOCAL).or_else(|| find(TABLE_MAIN)),
+        table => find(table.unwrap_or(TABLE_MAIN)),
     };
-    let tables = match query.table {
-        _ if !flags.direct => [Some(TABLE_LOCAL), Some(TABLE_MAIN)],
-        table => [Some(table.unwrap_or(TABLE_MAIN)), None],
-    };
-    let best = |table: u32| {
-        let routes = machine.routes().iter().filter(|route| route.table == table);
-        let fitting = routes.filter(|route| route.to.contains(&query.destination));
-        // Of equals the one that was added first.
-        fitting.filter(here).min_by_key(|route| (Reverse(route.to.prefix_len()), route.metric))
-    };
-    let Some(route) = tables.into_iter().flatten().find_map(best) else {
-        return Ok(FibResult::NotForwarded);
-    };
-    Ok(match route.kind {
+    Ok(route.map_or(FibResult::NotForwarded, |route| taken(machine, route, query, flags)))
+}
+
+/// See [`Machine::arrival`].
+pub(crate) fn arrival(machine: &Machine, query: &FibQuery) -> Result<Arrival, FibError> {
+    let from = machine.find_device(query.device).ok_or(FibError::NoDevice(query.device))?;
+    if query.source.is_ipv4() != query.destination.is_ipv4() {
+        return Err(FibError::MixedFamilies);
+    }
+    let find = |table: u32| machine.route(Viewer::Namespace(from.namespace), table, query.destination);
+    let route = find(TABLE_LOCAL).or_else(|| find(TABLE_MAIN));
+    let received = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Broadcast);
+    if route.is_some_and(received) || machine.is_unlisted(from.namespace, query.destination) {
+        return Ok(Arrival::Received);
+    }
+    Ok(Arrival::Routed(match route {
+        _ if !from.forwarding => FibResult::ForwardingDisabled,
+        None => FibResult::NotForwarded,
+        Some(route) => taken(machine, route, query, FibFlags::default()),
+    }))
+}
+
+/// What becomes of a packet that takes this route.
+#[inline]
+fn taken(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) -> FibResult {
+    match route.kind {
         RouteKind::Unicast => through(machine, route, query, flags),
         RouteKind::Local | RouteKind::Broadcast => FibResult::NotForwarded,
         RouteKind::Blackhole => FibResult::Blackhole,
         RouteKind::Unreachable => FibResult::Unreachable,
         RouteKind::Prohibit => FibResult::Prohibit,
-    })
+    }
 }
 
-/// What becomes of a packet on this route.
+/// What becomes of a packet that is sent by this route.
 fn through(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) -> FibResult {
     let Some(device) = machine.find_device(route.device) else { return FibResult::NotForwarded };
     let mtu = route.mtu.unwrap_or(device.mtu);

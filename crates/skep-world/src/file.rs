@@ -35,6 +35,7 @@ use crate::{
 };
 use ipnet::IpNet;
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -353,6 +354,18 @@ fn device(of: &DeviceOf) -> Device {
 
 /// Joins the pairs: one end may name the other, or both do.
 fn peers(machine: &mut Machine, devices: &[DeviceOf]) -> Result<(), FileError> {
+    // What each device says first of its peer, and the first two that name a device as theirs.
+    let mut said: HashMap<&str, Option<&str>> = HashMap::new();
+    let mut named: HashMap<&str, Vec<&str>> = HashMap::new();
+    for of in devices {
+        let peer = of.peer.as_deref();
+        said.entry(&of.name).or_insert(peer);
+        let by = peer.map(|peer| named.entry(peer).or_default());
+        if let Some(by) = by.filter(|by| by.len() < 2) {
+            by.push(&of.name);
+        }
+    }
+    let mut ends = Vec::new();
     for (number, of) in devices.iter().enumerate() {
         let Some(peer) = &of.peer else { continue };
         let at = |source| FileError::Part { what: "device", number: number + 1, source };
@@ -360,17 +373,18 @@ fn peers(machine: &mut Machine, devices: &[DeviceOf]) -> Result<(), FileError> {
             machine.device_named(&of.name).map_err(at)?.index,
             machine.device_named(peer).map_err(at)?.index,
         );
-        let back = devices.iter().find(|other| other.name == *peer).and_then(|other| other.peer.as_ref());
-        let third = back.filter(|back| **back != of.name).cloned();
-        let third = third.or_else(|| {
-            let taken =
-                devices.iter().find(|other| other.name != of.name && other.peer.as_ref() == Some(peer));
-            taken.map(|taken| taken.name.clone())
-        });
+        let back = said.get(peer.as_str()).copied().flatten().filter(|back| *back != of.name);
+        let rival = || named.get(peer.as_str())?.iter().find(|name| **name != of.name).copied();
+        let third = back.or_else(rival).map(str::to_owned);
         if let Some(back) = third {
             return Err(FileError::Peers { name: of.name.clone(), peer: peer.clone(), back });
         }
-        for (one, end) in [(own, other), (other, own)] {
+        ends.push((number, [(own, other), (other, own)]));
+    }
+    // Afterwards: a device that may change is no longer known by its name.
+    for (number, pairs) in ends {
+        for (one, end) in pairs {
+            let at = |source| FileError::Part { what: "device", number: number + 1, source };
             machine.device_mut(one).map_err(at)?.peer = Some(end);
         }
     }

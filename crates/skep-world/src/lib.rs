@@ -32,19 +32,25 @@ pub mod file;
 mod mac;
 mod machine;
 mod memory;
+mod neighbours;
 mod options;
+mod prefixes;
 mod random;
 mod route;
 mod socket;
+mod sockets;
 mod task;
 mod tcp;
 #[cfg(test)]
+mod look_up_tests;
+#[cfg(test)]
 mod tests;
+mod views;
 
 pub use clock::Clock;
 pub use device::Device;
 pub use error::Error;
-pub use fib::{FibError, FibFlags, FibHop, FibQuery, FibResult};
+pub use fib::{Arrival, FibError, FibFlags, FibHop, FibQuery, FibResult};
 pub use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use mac::{MacAddr, NotMac};
 pub use machine::Machine;

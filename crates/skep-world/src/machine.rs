@@ -2,27 +2,36 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::fib::{self, FibError, FibFlags, FibQuery, FibResult};
+use crate::fib::{self, Arrival, FibError, FibFlags, FibQuery, FibResult};
 use crate::mac::MacAddr;
 use crate::memory::Memory;
+use crate::neighbours::Neighbours;
 use crate::route::{Route, RouteKind, TABLE_LOCAL};
 use crate::socket::{Protocol, Socket};
+use crate::sockets::Sockets;
 use crate::task::{Cgroup, Task};
+use crate::views::{Given, Viewer, Views};
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A machine as programs see it. An empty one has no devices, routes, sockets or tasks.
 ///
 /// It is a value: a clone is another machine. Device indices and names are unique over all network namespaces.
+///
+/// How long a look-up takes does not depend on the number of routes, neighbours and sockets. The first one after a
+/// change of routes or devices arranges the routes; [`Machine::prepare`] does so before.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     devices: BTreeMap<u32, Device>,
-    routes: Vec<Route>,
-    neighbours: BTreeMap<(u32, IpAddr), MacAddr>,
-    sockets: Vec<Arc<Socket>>,
-    next_cookie: u64,
+    /// The devices by name: the first of each. Made when it is needed; empty after changes of devices.
+    names: OnceLock<HashMap<String, u32>>,
+    routes: Arc<Vec<Route>>,
+    /// Of these devices and routes: each change of either begins with new ones.
+    views: Arc<Views>,
+    neighbours: Arc<Neighbours>,
+    sockets: Sockets,
     /// The cgroups by number.
     pub cgroups: BTreeMap<u64, Cgroup>,
     /// The task that programs run in, if there is one.
@@ -45,8 +54,8 @@ impl Machine {
     /// [`Error::NameTaken`], [`Error::IndexTaken`], [`Error::BadName`].
     pub fn add_device(&mut self, mut device: Device) -> Result<u32, Error> {
         check_name(&device.name)?;
-        if let Some(other) = self.devices.values().find(|other| other.name == device.name) {
-            return Err(Error::NameTaken { name: device.name, index: other.index });
+        if let Some(index) = self.names().get(&device.name).copied() {
+            return Err(Error::NameTaken { name: device.name, index });
         }
         if device.index == 0 {
             device.index = self.devices.last_key_value().map_or(1, |(index, _)| index.saturating_add(1));
@@ -59,10 +68,13 @@ impl Machine {
             let [a, b, c, d] = index.to_be_bytes();
             device.mac = MacAddr([2, 0, a, b, c, d]);
         }
-        for address in &device.addresses {
-            self.routes.extend(routes_of(*address, index));
+        let routes = device.addresses.iter().flat_map(|address| routes_of(*address, index));
+        Arc::make_mut(&mut self.routes).extend(routes);
+        if let Some(names) = self.names.get_mut() {
+            names.insert(device.name.clone(), index);
         }
         self.devices.insert(index, device);
+        self.views = Arc::default();
         Ok(index)
     }
 
@@ -72,14 +84,17 @@ impl Machine {
     ///
     /// As [`Machine::add_device`]; then neither is added.
     pub fn add_pair(&mut self, first: Device, second: Device) -> Result<(u32, u32), Error> {
-        let mut with = self.clone();
-        let (a, b) = (with.add_device(first)?, with.add_device(second)?);
-        for (one, other) in [(a, b), (b, a)] {
-            if let Some(device) = with.devices.get_mut(&one) {
-                device.peer = Some(other);
+        let a = self.add_device(first)?;
+        let b = match self.add_device(second) {
+            Ok(b) => b,
+            Err(error) => {
+                self.remove_device(a)?;
+                return Err(error);
             }
+        };
+        for (one, other) in [(a, b), (b, a)] {
+            self.device_mut(one)?.peer = Some(other);
         }
-        *self = with;
         Ok((a, b))
     }
 
@@ -119,8 +134,11 @@ impl Machine {
     ///
     /// [`Error::NoDevice`].
     pub fn device_mut(&mut self, index: u32) -> Result<&mut Device, Error> {
-        let known = self.known();
-        self.devices.get_mut(&index).ok_or(Error::NoDevice { index, known })
+        if !self.devices.contains_key(&index) {
+            return Err(Error::NoDevice { index, known: self.known() });
+        }
+        (self.views, self.names) = (Arc::default(), OnceLock::new());
+        self.devices.get_mut(&index).ok_or(Error::NoDevice { index, known: String::new() })
     }
 
     /// The device of this name.
@@ -129,7 +147,7 @@ impl Machine {
     ///
     /// [`Error::NoDeviceNamed`], which lists those that exist.
     pub fn device_named(&self, name: &str) -> Result<&Device, Error> {
-        let found = self.devices.values().find(|device| device.name == name);
+        let found = self.names().get(name).and_then(|index| self.devices.get(index));
         found.ok_or_else(|| Error::NoDeviceNamed { name: name.to_owned(), known: self.known() })
     }
 
@@ -144,10 +162,11 @@ impl Machine {
     ///
     /// [`Error::NoDevice`].
     pub fn remove_device(&mut self, index: u32) -> Result<Device, Error> {
-        let known = self.known();
-        let removed = self.devices.remove(&index).ok_or(Error::NoDevice { index, known })?;
-        self.routes.retain(|route| route.device != index);
-        self.neighbours.retain(|(device, _), _| *device != index);
+        let removed =
+            self.devices.remove(&index).ok_or_else(|| Error::NoDevice { index, known: self.known() })?;
+        self.names = OnceLock::new();
+        self.retain_routes(|route| route.device != index);
+        Arc::make_mut(&mut self.neighbours).remove_device(index);
         for device in self.devices.values_mut().filter(|device| device.peer == Some(index)) {
             device.peer = None;
         }
@@ -166,7 +185,8 @@ impl Machine {
                 Err(Error::OtherFamily { via, to: route.to })
             }
             _ => {
-                self.routes.push(route);
+                Arc::make_mut(&mut self.routes).push(route);
+                self.views = Arc::default();
                 Ok(())
             }
         }
@@ -179,7 +199,8 @@ impl Machine {
 
     /// Removes the routes for which `keep` is false.
     pub fn retain_routes(&mut self, keep: impl FnMut(&Route) -> bool) {
-        self.routes.retain(keep);
+        Arc::make_mut(&mut self.routes).retain(keep);
+        self.views = Arc::default();
     }
 
     /// Says at which Ethernet address an address is reached through a device. Replaces what was said before.
@@ -189,18 +210,19 @@ impl Machine {
     /// [`Error::NoDevice`].
     pub fn add_neighbour(&mut self, device: u32, address: IpAddr, mac: MacAddr) -> Result<(), Error> {
         self.device(device)?;
-        self.neighbours.insert((device, address), mac);
+        Arc::make_mut(&mut self.neighbours).insert(device, address, mac);
         Ok(())
     }
 
     /// The Ethernet address at which an address is reached through a device.
+    #[inline]
     pub fn neighbour(&self, device: u32, address: IpAddr) -> Option<MacAddr> {
-        self.neighbours.get(&(device, address)).copied()
+        self.neighbours.find(device, address)
     }
 
     /// Forgets a neighbour, and says whether it was known.
     pub fn remove_neighbour(&mut self, device: u32, address: IpAddr) -> bool {
-        self.neighbours.remove(&(device, address)).is_some()
+        Arc::make_mut(&mut self.neighbours).remove(device, address)
     }
 
     /// Adds a socket and returns it.
@@ -208,29 +230,18 @@ impl Machine {
     /// # Errors
     ///
     /// [`Error::CookieTaken`].
-    pub fn add_socket(&mut self, mut socket: Socket) -> Result<Arc<Socket>, Error> {
-        let cookie = socket.cookie;
-        if cookie == 0 {
-            let highest = self.sockets.iter().map(|other| other.cookie).max().unwrap_or(0);
-            self.next_cookie = self.next_cookie.max(highest) + 1;
-            socket.cookie = self.next_cookie;
-        } else if self.sockets.iter().any(|other| other.cookie == cookie) {
-            return Err(Error::CookieTaken { cookie });
-        }
-        let socket = Arc::new(socket);
-        self.sockets.push(Arc::clone(&socket));
-        Ok(socket)
+    pub fn add_socket(&mut self, socket: Socket) -> Result<Arc<Socket>, Error> {
+        self.sockets.add(socket)
     }
 
     /// Removes a socket and returns it. Programs that hold it keep it.
     pub fn remove_socket(&mut self, cookie: u64) -> Option<Arc<Socket>> {
-        let at = self.sockets.iter().position(|socket| socket.cookie == cookie)?;
-        Some(self.sockets.remove(at))
+        self.sockets.remove(cookie)
     }
 
     /// All sockets, in the order in which they were added.
     pub fn sockets(&self) -> &[Arc<Socket>] {
-        &self.sockets
+        self.sockets.all()
     }
 
     /// The socket of a namespace that receives what is sent from `remote` to `local` and comes in on that device: a
@@ -243,16 +254,23 @@ impl Machine {
         remote: SocketAddr,
         device: Option<u32>,
     ) -> Option<&Arc<Socket>> {
-        let here = self.sockets.iter().filter(|socket| socket.namespace == namespace);
-        let fitting =
-            here.filter_map(|socket| Some((socket.score(protocol, local, remote, device)?, socket)));
-        fitting.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, socket)| socket)
+        self.sockets.receiver(namespace, protocol, local, remote, device)
+    }
+
+    /// The socket of a namespace that listens at this address, or at its port on any address: the one that was added
+    /// first.
+    pub fn listener(&self, namespace: u32, local: SocketAddr) -> Option<&Arc<Socket>> {
+        self.sockets.listener(namespace, local)
+    }
+
+    /// Whether an unconnected socket of the namespace has this port, at this address or at one that includes it.
+    pub fn is_bound(&self, namespace: u32, protocol: Protocol, to: SocketAddr) -> bool {
+        self.sockets.is_bound(namespace, protocol, to)
     }
 
     /// Whether a namespace has this address on one of its devices.
     pub fn is_own_address(&self, namespace: u32, address: IpAddr) -> bool {
-        let mut here = self.devices.values().filter(|device| device.namespace == namespace);
-        here.any(|device| device.addresses.iter().any(|own| own.addr() == address))
+        self.views.is_own(self.given(), namespace, address)
     }
 
     /// Where a packet goes. Linux's `bpf_fib_lookup` answers from this.
@@ -262,6 +280,49 @@ impl Machine {
     /// [`FibError`], for queries that cannot be answered.
     pub fn fib(&self, query: &FibQuery, flags: FibFlags) -> Result<FibResult, FibError> {
         fib::look_up(self, query, flags)
+    }
+
+    /// What becomes of a packet that came in and that no program took.
+    ///
+    /// # Errors
+    ///
+    /// [`FibError`], for queries that cannot be answered.
+    pub fn arrival(&self, query: &FibQuery) -> Result<Arrival, FibError> {
+        fib::arrival(self, query)
+    }
+
+    /// Arranges the routes and sockets for look-ups, unless that has been done. Takes time in proportion to their
+    /// number. A look-up does it otherwise, and others wait for it.
+    pub fn prepare(&self) {
+        self.views.prepare(self.given());
+        self.sockets.prepare();
+    }
+
+    /// Whether a device of the namespace has this address, although the local table does not say so.
+    #[inline]
+    pub(crate) fn is_unlisted(&self, namespace: u32, address: IpAddr) -> bool {
+        self.views.is_unlisted(self.given(), namespace, address)
+    }
+
+    /// The route to an address in a table.
+    #[inline]
+    pub(crate) fn route(&self, viewer: Viewer, table: u32, address: IpAddr) -> Option<&Route> {
+        self.views.route(self.given(), viewer, table, address)
+    }
+
+    #[inline]
+    fn given(&self) -> Given<'_> {
+        Given { devices: &self.devices, routes: &self.routes }
+    }
+
+    fn names(&self) -> &HashMap<String, u32> {
+        self.names.get_or_init(|| {
+            let mut names = HashMap::new();
+            for (index, device) in &self.devices {
+                names.entry(device.name.clone()).or_insert(*index);
+            }
+            names
+        })
     }
 
     fn known(&self) -> String {

@@ -2,7 +2,7 @@
 
 use crate::options::SocketOptions;
 use crate::tcp::Tcp;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The transport protocol of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,41 +104,4 @@ impl Socket {
             tcp: Tcp::new(),
         }
     }
-
-    /// How well the socket fits a packet that came from `remote` to `local` on that device: the most specific socket
-    /// receives it. `None` if it is not for this socket.
-    pub(crate) fn score(
-        &self,
-        protocol: Protocol,
-        local: SocketAddr,
-        remote: SocketAddr,
-        device: Option<u32>,
-    ) -> Option<u32> {
-        let on_device = self.device.is_none() || self.device == device;
-        if self.protocol != protocol || self.local.port() != local.port() || !on_device {
-            return None;
-        }
-        let mut score = 0;
-        if !is_wildcard(self.local.ip(), local.ip()) {
-            if self.local.ip() != local.ip() {
-                return None;
-            }
-            score += 4;
-        }
-        if let Some(end) = self.remote {
-            if end != remote {
-                return None;
-            }
-            score += 8;
-        }
-        // A socket for both families gives way to one of the packet's.
-        score += u32::from(self.local.is_ipv4() == local.is_ipv4());
-        Some(score + 2 * u32::from(self.device.is_some()))
-    }
-}
-
-/// Whether a socket at `own` receives what is sent to any address of the family of `to`: `0.0.0.0`, or `::`, which
-/// receives IPv4 as well.
-fn is_wildcard(own: IpAddr, to: IpAddr) -> bool {
-    own.is_unspecified() && (own.is_ipv6() || to.is_ipv4())
 }

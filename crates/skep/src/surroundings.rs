@@ -46,6 +46,7 @@ const MOST_CALLS: u64 = 1 << 20;
 
 impl Surroundings {
     pub(crate) fn new(machine: Machine, clock: Clock, random: Random) -> Self {
+        machine.prepare();
         Self { clock, random, machine: RwLock::new(Arc::new(machine)), ..Self::default() }
     }
 
@@ -76,6 +77,8 @@ impl Surroundings {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Machine::clone(&self.machine());
         let made = change(&mut next)?;
+        // Here, where no helper waits, and not in the run that asks first.
+        next.prepare();
         let old = {
             let mut current = self.machine.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, Arc::new(next))

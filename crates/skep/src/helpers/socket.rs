@@ -176,16 +176,7 @@ unsafe fn ends(tuple: u64, size: usize) -> Option<(SocketAddr, SocketAddr)> {
 fn whole(machine: &Machine, socket: &Arc<Socket>) -> Option<Arc<Socket>> {
     match socket.state {
         SocketState::TimeWait => None,
-        SocketState::NewSynReceived => {
-            let listens = |other: &&Arc<Socket>| {
-                let address = other.local.ip().is_unspecified() || other.local.ip() == socket.local.ip();
-                other.state == SocketState::Listen
-                    && other.namespace == socket.namespace
-                    && other.local.port() == socket.local.port()
-                    && address
-            };
-            machine.sockets().iter().find(listens).cloned()
-        }
+        SocketState::NewSynReceived => machine.listener(socket.namespace, socket.local).cloned(),
         _ => Some(Arc::clone(socket)),
     }
 }

@@ -258,14 +258,8 @@ pub(super) unsafe fn bind(context: u64, address: u64, len: u64, env: *mut RunEnv
         if !to.ip().is_unspecified() && !machine.is_own_address(value.namespace, to.ip()) {
             return Err(EADDRNOTAVAIL);
         }
-        let same = |other: SocketAddr| {
-            other.port() == to.port()
-                && (other.ip() == to.ip() || other.ip().is_unspecified() || to.ip().is_unspecified())
-        };
-        let mut here = machine.sockets().iter().filter(|other| {
-            (other.namespace, other.protocol, other.remote) == (value.namespace, value.protocol, None)
-        });
-        if to.port() != 0 && here.any(|other| same(other.local)) { Err(EADDRINUSE) } else { Ok(()) }
+        let taken = to.port() != 0 && machine.is_bound(value.namespace, value.protocol, to);
+        if taken { Err(EADDRINUSE) } else { Ok(()) }
     });
     match free {
         Ok(()) => {

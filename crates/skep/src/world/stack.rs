@@ -2,7 +2,7 @@
 
 use super::trace::Fate;
 use crate::packet::Packet;
-use skep_world::{Device, FibFlags, FibHop, FibQuery, FibResult, MacAddr, Machine, Protocol};
+use skep_world::{Arrival, Device, FibFlags, FibHop, FibQuery, FibResult, MacAddr, Machine, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
@@ -38,14 +38,16 @@ pub(super) fn receive(machine: &Machine, device: &Device, packet: &mut Packet) -
         IpAddr::V4(v4) => v4.is_multicast() || v4 == Ipv4Addr::BROADCAST,
         IpAddr::V6(v6) => v6.is_multicast(),
     };
-    let own = machine.is_own_address(device.namespace, ip.destination)
-        || device.addresses.iter().any(|own| own.broadcast() == ip.destination && ip.destination.is_ipv4());
-    if group || own || to.is_multicast() {
+    if group || to.is_multicast() {
         return Err(Fate::Delivered { device: index });
     }
     let mut query = FibQuery::new(index, ip.source, ip.destination);
     query.length = ip.length;
-    let hop = next_hop(machine, &query, FibFlags::default(), index, ip.destination)?;
+    let hop = match machine.arrival(&query) {
+        Ok(Arrival::Received) => return Err(Fate::Delivered { device: index }),
+        Ok(Arrival::Routed(found)) => hop_of(found, index, ip.destination)?,
+        _ => return Err(Fate::NoRoute { device: index }),
+    };
     if ip.ttl <= 1 {
         return Err(Fate::Expired { device: index });
     }
@@ -72,27 +74,24 @@ pub(super) fn address(
         None => {
             let query = FibQuery::new(index, ip.source, ip.destination);
             let flags = FibFlags { output: true, ..FibFlags::default() };
-            next_hop(machine, &query, flags, index, ip.destination)?.destination
+            let found = machine.fib(&query, flags).map_err(|_| Fate::NoRoute { device: index })?;
+            hop_of(found, index, ip.destination)?.destination
         }
     };
     put_macs(packet.bytes_mut(), destination, device.mac);
     Ok(())
 }
 
-fn next_hop(
-    machine: &Machine,
-    query: &FibQuery,
-    flags: FibFlags,
-    from: u32,
-    destination: IpAddr,
-) -> Result<FibHop, Fate> {
-    match machine.fib(query, flags) {
-        Ok(FibResult::Forward(hop)) => Ok(hop),
-        Ok(FibResult::NoNeighbour(hop)) => {
+/// The next hop of a packet that came in on `from`; or where it ends.
+#[inline]
+fn hop_of(found: FibResult, from: u32, destination: IpAddr) -> Result<FibHop, Fate> {
+    match found {
+        FibResult::Forward(hop) => Ok(hop),
+        FibResult::NoNeighbour(hop) => {
             Err(Fate::NoNeighbour { device: hop.device, address: hop.gateway.unwrap_or(destination) })
         }
-        Ok(FibResult::TooLong { device, mtu }) => Err(Fate::TooLong { device, mtu }),
-        Ok(FibResult::Blackhole | FibResult::Unreachable | FibResult::Prohibit) => {
+        FibResult::TooLong { device, mtu } => Err(Fate::TooLong { device, mtu }),
+        FibResult::Blackhole | FibResult::Unreachable | FibResult::Prohibit => {
             Err(Fate::Prohibited { device: from })
         }
         _ => Err(Fate::NoRoute { device: from }),

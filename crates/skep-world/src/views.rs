@@ -1,0 +1,154 @@
+//! The routing tables, arranged for look-ups: made once when routes or devices change, then asked for every packet.
+//!
+//! A look-up is about one table, as one namespace sees it, or as packets see it that leave by one device. Each of these
+//! is a [`View`]. A value of a view is the place of a route in the machine's list, plus one.
+
+use crate::device::Device;
+use crate::prefixes::{Prefix, Prefixes};
+use crate::route::{Route, RouteKind, TABLE_LOCAL};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+/// All views of a machine. Nothing is there when it is new; each part is made when it is needed first.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    namespaces: OnceLock<BTreeMap<Key, View>>,
+    devices: OnceLock<BTreeMap<Key, View>>,
+    own: OnceLock<Own>,
+}
+
+/// Who looks up, and in which table. Numbers are compared faster than what they stand for.
+type Key = u64;
+
+/// Who looks up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Viewer {
+    /// A namespace, by its number.
+    Namespace(u32),
+    /// A packet that leaves by the device with this index.
+    Device(u32),
+}
+
+/// What the views are of.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) devices: &'a BTreeMap<u32, Device>,
+    pub(crate) routes: &'a [Route],
+}
+
+/// A table as it is seen by somebody.
+#[derive(Debug)]
+struct View {
+    v4: Prefixes<u32>,
+    v6: Prefixes<u128>,
+}
+
+/// The addresses of devices.
+#[derive(Debug)]
+struct Own {
+    by_namespace: HashSet<(u32, IpAddr)>,
+    /// Whether the local table says of each that this machine receives it, as it does unless somebody changed it.
+    all_listed: bool,
+}
+
+const fn key(viewer: u32, table: u32) -> Key {
+    (viewer as u64) << 32 | table as u64
+}
+
+impl Views {
+    /// Makes what is not made yet, so that no look-up has to.
+    pub(crate) fn prepare(&self, given: Given<'_>) {
+        let _ = (self.own(given), self.by_device(given));
+    }
+
+    /// The route to an address in a table: the longest prefix, then the lowest metric, then the first.
+    #[inline]
+    pub(crate) fn route<'a>(
+        &self,
+        given: Given<'a>,
+        viewer: Viewer,
+        table: u32,
+        address: IpAddr,
+    ) -> Option<&'a Route> {
+        let view = match viewer {
+            Viewer::Namespace(number) => self.by_namespace(given).get(&key(number, table)),
+            Viewer::Device(index) => self.by_device(given).get(&key(index, table)),
+        };
+        let value = match (view?, address) {
+            (view, IpAddr::V4(v4)) => view.v4.find(v4.to_bits()),
+            (view, IpAddr::V6(v6)) => view.v6.find(v6.to_bits()),
+        };
+        given.routes.get((value as usize).checked_sub(1)?)
+    }
+
+    /// Whether a device of the namespace has this address.
+    pub(crate) fn is_own(&self, given: Given<'_>, namespace: u32, address: IpAddr) -> bool {
+        self.own(given).by_namespace.contains(&(namespace, address))
+    }
+
+    /// Whether a device of the namespace has this address, although the local table does not say that it is received.
+    #[inline]
+    pub(crate) fn is_unlisted(&self, given: Given<'_>, namespace: u32, address: IpAddr) -> bool {
+        let own = self.own(given);
+        !own.all_listed && own.by_namespace.contains(&(namespace, address))
+    }
+
+    #[inline]
+    fn by_namespace(&self, given: Given<'_>) -> &BTreeMap<Key, View> {
+        self.namespaces.get_or_init(|| {
+            views(given.routes, |route| given.devices.get(&route.device).map(|device| device.namespace))
+        })
+    }
+
+    #[inline]
+    fn by_device(&self, given: Given<'_>) -> &BTreeMap<Key, View> {
+        self.devices.get_or_init(|| {
+            views(given.routes, |route| given.devices.contains_key(&route.device).then_some(route.device))
+        })
+    }
+
+    #[inline]
+    fn own(&self, given: Given<'_>) -> &Own {
+        self.own.get_or_init(|| {
+            let of = |device: &Device| {
+                let namespace = device.namespace;
+                device.addresses.iter().map(move |own| (namespace, own.addr())).collect::<Vec<_>>()
+            };
+            let by_namespace: HashSet<_> = given.devices.values().flat_map(of).collect();
+            let is_listed = |(namespace, address): &(u32, IpAddr)| {
+                let route = self.route(given, Viewer::Namespace(*namespace), TABLE_LOCAL, *address);
+                route.is_some_and(|route| route.kind == RouteKind::Local)
+            };
+            let all_listed = by_namespace.iter().all(is_listed);
+            Own { by_namespace, all_listed }
+        })
+    }
+}
+
+/// The views of all that look up. `viewer` says who sees a route, if anybody does.
+fn views(routes: &[Route], viewer: impl Fn(&Route) -> Option<u32>) -> BTreeMap<Key, View> {
+    #[derive(Default)]
+    struct Drawn {
+        v4: Vec<Prefix<u32>>,
+        v6: Vec<Prefix<u128>>,
+    }
+    let mut drawn: BTreeMap<Key, Drawn> = BTreeMap::new();
+    for (value, route) in (1..).zip(routes) {
+        let Some(viewer) = viewer(route) else { continue };
+        let (all, rank) = (drawn.entry(key(viewer, route.table)).or_default(), route.metric);
+        match route.to {
+            IpNet::V4(v4) => {
+                let (first, last) = (v4.network().to_bits(), v4.broadcast().to_bits());
+                all.v4.push(Prefix { first, last, rank, value });
+            }
+            IpNet::V6(v6) => {
+                let (first, last) = (v6.network().to_bits(), v6.broadcast().to_bits());
+                all.v6.push(Prefix { first, last, rank, value });
+            }
+        }
+    }
+    let view = |drawn: Drawn| View { v4: Prefixes::new(drawn.v4), v6: Prefixes::new(drawn.v6) };
+    drawn.into_iter().map(|(key, drawn)| (key, view(drawn))).collect()
+}

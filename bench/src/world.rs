@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Packets that go through each chain before anything is measured, all of which must arrive.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     packets: u32,
+    /// Measure this chain alone.
+    #[arg(long, value_name = "NAME", value_parser = CHAINS.map(|(name, ..)| name))]
+    chain: Option<String>,
 }
 
 /// A world with a chain of programs.
@@ -225,10 +228,12 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     } else {
         (args.rounds, args.placements, args.packets)
     };
+    let kinds = CHAINS.iter().filter(|(name, ..)| args.chain.as_ref().is_none_or(|chain| chain == name));
+    let kinds: Vec<&Kind> = kinds.collect();
     let (mut by_world, mut by_host, mut chains) = (Vec::new(), Vec::new(), Vec::new());
     for placement in 0..placements {
-        for (name, machine, make) in CHAINS {
-            let chain = Chain::new(machine, make)?;
+        for (name, machine, make) in &kinds {
+            let chain = Chain::new(*machine, *make)?;
             if placement == 0 {
                 progress(format!("{packets} packets through {name}"));
                 chain.check(packets)?;
@@ -248,15 +253,15 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         }
     }
     let best = |times: &[f64]| sorted(times.iter().copied())[0];
-    let rows: Vec<Value> = (0..CHAINS.len())
+    let rows: Vec<Value> = (0..kinds.len())
         .map(|chain| {
             let of = |at: usize| (best(&by_world[at].times), best(&by_host[at].times));
-            let places: Vec<_> = (chain..by_world.len()).step_by(CHAINS.len()).map(of).collect();
+            let places: Vec<_> = (chain..by_world.len()).step_by(kinds.len()).map(of).collect();
             let world = median(places.iter().map(|(world, _)| *world));
             let host = median(places.iter().map(|(_, host)| *host));
             let hops = sorted(places.iter().map(|(world, host)| (world - host) / PROGRAMS as f64));
             json!({
-                "chain": CHAINS[chain].0, "ns_world": world, "ns_host": host, "ns_hop": median(hops.iter().copied()),
+                "chain": kinds[chain].0, "ns_world": world, "ns_host": host, "ns_hop": median(hops.iter().copied()),
                 "ns_hop_best_placement": hops[0], "ns_hop_worst_placement": hops[hops.len() - 1],
                 "packets_checked": packets,
             })

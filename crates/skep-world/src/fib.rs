@@ -7,9 +7,10 @@
 //!
 //! The answers are those that `bpf-helpers(7)` and `linux/bpf.h` document for `bpf_fib_lookup`.
 
+use crate::device::Device;
 use crate::mac::MacAddr;
 use crate::machine::Machine;
-use crate::route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
+use crate::route::{Route, RouteKind, TABLE_MAIN};
 use crate::views::Viewer;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -74,12 +75,19 @@ pub enum FibResult {
 /// What a machine does with a packet that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Arrival {
+pub enum Arrival<'a> {
     /// It is for the machine itself: the route says so ([`RouteKind::Local`], [`RouteKind::Broadcast`]), or a device of
     /// the namespace has the address.
     Received,
-    /// It goes elsewhere, or nowhere.
-    Routed(FibResult),
+    /// It is forwarded.
+    Forwarded {
+        /// The device that sends it.
+        device: &'a Device,
+        /// The Ethernet address of the next hop.
+        destination: MacAddr,
+    },
+    /// It goes nowhere, because of this; not [`FibResult::Forward`].
+    Stopped(FibResult),
 }
 
 /// The next hop.
@@ -121,6 +129,7 @@ impl FibQuery {
 }
 
 /// See [`Machine::fib`].
+#[inline]
 pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> Result<FibResult, FibError> {
     let from = machine.find_device(query.device).ok_or(FibError::NoDevice(query.device))?;
     if query.source.is_ipv4() != query.destination.is_ipv4() {
@@ -131,31 +140,45 @@ pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> R
     }
     let viewer =
         if flags.output { Viewer::Device(query.device) } else { Viewer::Namespace(from.namespace) };
-    let find = |table: u32| machine.route(viewer, table, query.destination);
-    let route = match query.table {
-        _ if !flags.direct => find(TABLE_LOCAL).or_else(|| find(TABLE_MAIN)),
-        table => find(table.unwrap_or(TABLE_MAIN)),
-    };
+    let (routes, to) = (machine.routes(), query.destination);
+    let route = machine.tables(viewer).and_then(|tables| match query.table {
+        _ if !flags.direct => tables.route(routes, to),
+        table => tables.in_table(routes, table.unwrap_or(TABLE_MAIN), to),
+    });
     Ok(route.map_or(FibResult::NotForwarded, |route| taken(machine, route, query, flags)))
 }
 
-/// See [`Machine::arrival`].
-pub(crate) fn arrival(machine: &Machine, query: &FibQuery) -> Result<Arrival, FibError> {
+/// See [`Machine::arrival`]. What goes on takes the short way, whose answer is small.
+#[inline]
+pub(crate) fn arrival<'a>(machine: &'a Machine, query: &FibQuery) -> Result<Arrival<'a>, FibError> {
     let from = machine.find_device(query.device).ok_or(FibError::NoDevice(query.device))?;
     if query.source.is_ipv4() != query.destination.is_ipv4() {
         return Err(FibError::MixedFamilies);
     }
-    let find = |table: u32| machine.route(Viewer::Namespace(from.namespace), table, query.destination);
-    let route = find(TABLE_LOCAL).or_else(|| find(TABLE_MAIN));
+    let tables = machine.tables(Viewer::Namespace(from.namespace));
+    let route = tables.and_then(|tables| tables.route(machine.routes(), query.destination));
     let received = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Broadcast);
     if route.is_some_and(received) || machine.is_unlisted(from.namespace, query.destination) {
         return Ok(Arrival::Received);
     }
-    Ok(Arrival::Routed(match route {
+    if let Some(route) = route.filter(|route| from.forwarding && route.kind == RouteKind::Unicast)
+        && let Some(device) = machine.find_device(route.device)
+        && query.length <= route.mtu.unwrap_or(device.mtu)
+        && let Some(destination) = machine.neighbour(device.index, route.via.unwrap_or(query.destination))
+    {
+        return Ok(Arrival::Forwarded { device, destination });
+    }
+    Ok(Arrival::Stopped(stopped(machine, from, route, query)))
+}
+
+/// Why a packet goes nowhere.
+#[cold]
+fn stopped(machine: &Machine, from: &Device, route: Option<&Route>, query: &FibQuery) -> FibResult {
+    match route {
         _ if !from.forwarding => FibResult::ForwardingDisabled,
         None => FibResult::NotForwarded,
         Some(route) => taken(machine, route, query, FibFlags::default()),
-    }))
+    }
 }
 
 /// What becomes of a packet that takes this route.
@@ -171,6 +194,7 @@ fn taken(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) ->
 }
 
 /// What becomes of a packet that is sent by this route.
+#[inline]
 fn through(machine: &Machine, route: &Route, query: &FibQuery, flags: FibFlags) -> FibResult {
     let Some(device) = machine.find_device(route.device) else { return FibResult::NotForwarded };
     let mtu = route.mtu.unwrap_or(device.mtu);

@@ -191,7 +191,13 @@ proptest! {
             let expected = match route {
                 Some(RouteKind::Local | RouteKind::Broadcast) => Arrival::Received,
                 _ if own => Arrival::Received,
-                _ => Arrival::Routed(answer(&machine, &query, plain)),
+                _ => match answer(&machine, &query, plain) {
+                    FibResult::Forward(hop) => Arrival::Forwarded {
+                        device: machine.device(hop.device).unwrap(),
+                        destination: hop.destination,
+                    },
+                    other => Arrival::Stopped(other),
+                },
             };
             prop_assert_eq!(machine.arrival(&query), Ok(expected), "{:?}", query);
         }

@@ -10,7 +10,7 @@ use crate::route::{Route, RouteKind, TABLE_LOCAL};
 use crate::socket::{Protocol, Socket};
 use crate::sockets::Sockets;
 use crate::task::{Cgroup, Task};
-use crate::views::{Given, Viewer, Views};
+use crate::views::{Given, Tables, Viewer, Views};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -278,6 +278,7 @@ impl Machine {
     /// # Errors
     ///
     /// [`FibError`], for queries that cannot be answered.
+    #[inline]
     pub fn fib(&self, query: &FibQuery, flags: FibFlags) -> Result<FibResult, FibError> {
         fib::look_up(self, query, flags)
     }
@@ -287,7 +288,8 @@ impl Machine {
     /// # Errors
     ///
     /// [`FibError`], for queries that cannot be answered.
-    pub fn arrival(&self, query: &FibQuery) -> Result<Arrival, FibError> {
+    #[inline]
+    pub fn arrival(&self, query: &FibQuery) -> Result<Arrival<'_>, FibError> {
         fib::arrival(self, query)
     }
 
@@ -304,10 +306,10 @@ impl Machine {
         self.views.is_unlisted(self.given(), namespace, address)
     }
 
-    /// The route to an address in a table.
+    /// The routing tables that somebody sees.
     #[inline]
-    pub(crate) fn route(&self, viewer: Viewer, table: u32, address: IpAddr) -> Option<&Route> {
-        self.views.route(self.given(), viewer, table, address)
+    pub(crate) fn tables(&self, viewer: Viewer) -> Option<&Tables> {
+        self.views.tables(self.given(), viewer)
     }
 
     #[inline]

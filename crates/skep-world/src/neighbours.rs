@@ -2,13 +2,67 @@
 
 use crate::mac::MacAddr;
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
 /// Neighbours by the index of the device and the address. IPv4 has a table of its own, whose keys are one number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Neighbours {
-    v4: HashMap<u64, MacAddr>,
-    v6: HashMap<(u32, u128), MacAddr>,
+    v4: HashMap<u64, MacAddr, Keyed>,
+    v6: HashMap<(u32, u128), MacAddr, Keyed>,
+}
+
+/// Hashes numbers by multiplication with one that is not known: a packet's time is too short for SipHash. Nobody sees a
+/// hash, or the order of a table, so the number cannot be found out.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    state: u64,
+    factor: u64,
+}
+
+impl Default for Keyed {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self { state: random.hash_one(0), factor: random.hash_one(1) | 1 }
+    }
+}
+
+impl BuildHasher for Keyed {
+    type Hasher = Self;
+
+    #[inline]
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+impl Hasher for Keyed {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.state
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.state ^ number) * u128::from(self.factor);
+        self.state = (product >> 64) as u64 ^ product as u64;
+    }
+
+    #[inline]
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64(number as u64);
+        self.write_u64((number >> 64) as u64);
+    }
 }
 
 /// The key of a neighbour.

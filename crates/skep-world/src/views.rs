@@ -1,11 +1,11 @@
 //! The routing tables, arranged for look-ups: made once when routes or devices change, then asked for every packet.
 //!
 //! A look-up is about one table, as one namespace sees it, or as packets see it that leave by one device. Each of these
-//! is a [`View`]. A value of a view is the place of a route in the machine's list, plus one.
+//! is a [`Table`]. Its values are the places of routes in the machine's list, plus one.
 
 use crate::device::Device;
 use crate::prefixes::{Prefix, Prefixes};
-use crate::route::{Route, RouteKind, TABLE_LOCAL};
+use crate::route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -14,13 +14,10 @@ use std::sync::OnceLock;
 /// All views of a machine. Nothing is there when it is new; each part is made when it is needed first.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    namespaces: OnceLock<BTreeMap<Key, View>>,
-    devices: OnceLock<BTreeMap<Key, View>>,
+    namespaces: OnceLock<BTreeMap<u32, Tables>>,
+    devices: OnceLock<BTreeMap<u32, Tables>>,
     own: OnceLock<Own>,
 }
-
-/// Who looks up, and in which table. Numbers are compared faster than what they stand for.
-type Key = u64;
 
 /// Who looks up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +35,52 @@ pub(crate) struct Given<'a> {
     pub(crate) routes: &'a [Route],
 }
 
-/// A table as it is seen by somebody.
-#[derive(Debug)]
-struct View {
+/// The tables that somebody sees.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    local: Table,
+    main: Table,
+    others: BTreeMap<u32, Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
     v4: Prefixes<u32>,
     v6: Prefixes<u128>,
+}
+
+impl Table {
+    #[inline]
+    fn find<'a>(&self, routes: &'a [Route], address: IpAddr) -> Option<&'a Route> {
+        let value = match address {
+            IpAddr::V4(v4) => self.v4.find(v4.to_bits()),
+            IpAddr::V6(v6) => self.v6.find(v6.to_bits()),
+        };
+        routes.get((value as usize).checked_sub(1)?)
+    }
+}
+
+impl Tables {
+    /// The route to an address in one table.
+    pub(crate) fn in_table<'a>(
+        &self,
+        routes: &'a [Route],
+        table: u32,
+        address: IpAddr,
+    ) -> Option<&'a Route> {
+        let table = match table {
+            TABLE_LOCAL => &self.local,
+            TABLE_MAIN => &self.main,
+            other => self.others.get(&other)?,
+        };
+        table.find(routes, address)
+    }
+
+    /// The route to an address: in the local table, or else in the main one.
+    #[inline]
+    pub(crate) fn route<'a>(&self, routes: &'a [Route], address: IpAddr) -> Option<&'a Route> {
+        self.local.find(routes, address).or_else(|| self.main.find(routes, address))
+    }
 }
 
 /// The addresses of devices.
@@ -53,34 +91,20 @@ struct Own {
     all_listed: bool,
 }
 
-const fn key(viewer: u32, table: u32) -> Key {
-    (viewer as u64) << 32 | table as u64
-}
-
 impl Views {
     /// Makes what is not made yet, so that no look-up has to.
     pub(crate) fn prepare(&self, given: Given<'_>) {
         let _ = (self.own(given), self.by_device(given));
     }
 
-    /// The route to an address in a table: the longest prefix, then the lowest metric, then the first.
+    /// The tables that somebody sees, if there are any. In each the longest prefix wins, then the lowest metric, then the
+    /// route that was added first.
     #[inline]
-    pub(crate) fn route<'a>(
-        &self,
-        given: Given<'a>,
-        viewer: Viewer,
-        table: u32,
-        address: IpAddr,
-    ) -> Option<&'a Route> {
-        let view = match viewer {
-            Viewer::Namespace(number) => self.by_namespace(given).get(&key(number, table)),
-            Viewer::Device(index) => self.by_device(given).get(&key(index, table)),
-        };
-        let value = match (view?, address) {
-            (view, IpAddr::V4(v4)) => view.v4.find(v4.to_bits()),
-            (view, IpAddr::V6(v6)) => view.v6.find(v6.to_bits()),
-        };
-        given.routes.get((value as usize).checked_sub(1)?)
+    pub(crate) fn tables(&self, given: Given<'_>, viewer: Viewer) -> Option<&Tables> {
+        match viewer {
+            Viewer::Namespace(number) => self.by_namespace(given).get(&number),
+            Viewer::Device(index) => self.by_device(given).get(&index),
+        }
     }
 
     /// Whether a device of the namespace has this address.
@@ -96,16 +120,16 @@ impl Views {
     }
 
     #[inline]
-    fn by_namespace(&self, given: Given<'_>) -> &BTreeMap<Key, View> {
+    fn by_namespace(&self, given: Given<'_>) -> &BTreeMap<u32, Tables> {
         self.namespaces.get_or_init(|| {
-            views(given.routes, |route| given.devices.get(&route.device).map(|device| device.namespace))
+            all_tables(given.routes, |route| given.devices.get(&route.device).map(|device| device.namespace))
         })
     }
 
     #[inline]
-    fn by_device(&self, given: Given<'_>) -> &BTreeMap<Key, View> {
+    fn by_device(&self, given: Given<'_>) -> &BTreeMap<u32, Tables> {
         self.devices.get_or_init(|| {
-            views(given.routes, |route| given.devices.contains_key(&route.device).then_some(route.device))
+            all_tables(given.routes, |route| given.devices.contains_key(&route.device).then_some(route.device))
         })
     }
 
@@ -118,7 +142,8 @@ impl Views {
             };
             let by_namespace: HashSet<_> = given.devices.values().flat_map(of).collect();
             let is_listed = |(namespace, address): &(u32, IpAddr)| {
-                let route = self.route(given, Viewer::Namespace(*namespace), TABLE_LOCAL, *address);
+                let tables = self.tables(given, Viewer::Namespace(*namespace));
+                let route = tables.and_then(|tables| tables.local.find(given.routes, *address));
                 route.is_some_and(|route| route.kind == RouteKind::Local)
             };
             let all_listed = by_namespace.iter().all(is_listed);
@@ -127,17 +152,17 @@ impl Views {
     }
 }
 
-/// The views of all that look up. `viewer` says who sees a route, if anybody does.
-fn views(routes: &[Route], viewer: impl Fn(&Route) -> Option<u32>) -> BTreeMap<Key, View> {
+/// What all see. `viewer` says who sees a route, if anybody does.
+fn all_tables(routes: &[Route], viewer: impl Fn(&Route) -> Option<u32>) -> BTreeMap<u32, Tables> {
     #[derive(Default)]
     struct Drawn {
         v4: Vec<Prefix<u32>>,
         v6: Vec<Prefix<u128>>,
     }
-    let mut drawn: BTreeMap<Key, Drawn> = BTreeMap::new();
+    let mut drawn: BTreeMap<(u32, u32), Drawn> = BTreeMap::new();
     for (value, route) in (1..).zip(routes) {
         let Some(viewer) = viewer(route) else { continue };
-        let (all, rank) = (drawn.entry(key(viewer, route.table)).or_default(), route.metric);
+        let (all, rank) = (drawn.entry((viewer, route.table)).or_default(), route.metric);
         match route.to {
             IpNet::V4(v4) => {
                 let (first, last) = (v4.network().to_bits(), v4.broadcast().to_bits());
@@ -149,6 +174,15 @@ fn views(routes: &[Route], viewer: impl Fn(&Route) -> Option<u32>) -> BTreeMap<K
             }
         }
     }
-    let view = |drawn: Drawn| View { v4: Prefixes::new(drawn.v4), v6: Prefixes::new(drawn.v6) };
-    drawn.into_iter().map(|(key, drawn)| (key, view(drawn))).collect()
+    let mut all: BTreeMap<u32, Tables> = BTreeMap::new();
+    for ((viewer, number), drawn) in drawn {
+        let table = Table { v4: Prefixes::new(drawn.v4), v6: Prefixes::new(drawn.v6) };
+        let tables = all.entry(viewer).or_default();
+        match number {
+            TABLE_LOCAL => tables.local = table,
+            TABLE_MAIN => tables.main = table,
+            _ => drop(tables.others.insert(number, table)),
+        }
+    }
+    all
 }

@@ -271,9 +271,9 @@ impl<'a, 'h> Walk<'a, 'h> {
             Station::Xdp => self.xdp(at),
             Station::Ingress => self.tc(at, Place::Ingress),
             Station::Egress => self.tc(at, Place::Egress),
-            Station::Stack => match stack::receive(&layout.machine, &at.device, self.packet) {
-                Ok(out) => Next::new(Station::Egress, out),
-                Err(fate) => self.end(fate),
+            Station::Stack => match stack::receive(&layout.machine, &at.device, self.packet, self.fate) {
+                Some(out) => Next::new(Station::Egress, out),
+                None => Next::new(Station::Done, 0),
             },
             Station::Leave => self.leave(at),
             Station::Neighbour => {
@@ -409,7 +409,11 @@ impl<'a, 'h> Walk<'a, 'h> {
         if self.packet.bytes().len() > device.mtu as usize + ETHERNET + TAG {
             return self.end(Fate::TooLong { device: index, mtu: device.mtu });
         }
-        let Some(peer) = device.peer else { return self.end(Fate::Sent { device: index }) };
+        let Some(peer) = device.peer else {
+            // Where most packets end: nothing else is written.
+            *self.fate = Fate::Sent { device: index };
+            return Next::new(Station::Done, 0);
+        };
         // What belongs to this machine's queues does not cross; in another namespace neither does the mark.
         self.packet.cross(at.leads_out);
         Next::new(Station::Xdp, peer)

@@ -2,7 +2,7 @@
 
 use super::trace::Fate;
 use crate::packet::Packet;
-use skep_world::{Arrival, Device, FibFlags, FibHop, FibQuery, FibResult, MacAddr, Machine, Protocol};
+use skep_world::{Arrival, Device, FibFlags, FibQuery, FibResult, MacAddr, Machine, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
@@ -20,41 +20,71 @@ struct Ip {
     ttl: u8,
 }
 
-/// The device by which a packet leaves that came in on `device`; its time to live and Ethernet header are changed. Or
-/// where it ends.
-pub(super) fn receive(machine: &Machine, device: &Device, packet: &mut Packet) -> Result<u32, Fate> {
+/// The device by which a packet leaves that came in on `device`; its time to live and Ethernet header are changed.
+/// `None` if it ends here, and `fate` says where.
+#[inline]
+pub(super) fn receive(
+    machine: &Machine,
+    device: &Device,
+    packet: &mut Packet,
+    fate: &mut Fate,
+) -> Option<u32> {
     let index = device.index;
     let bytes = packet.bytes();
-    let Some(to) = bytes.get(..ETHERNET).and_then(|header| mac(&header[..6])) else {
-        return Err(Fate::Malformed { device: index });
+    let (Some(to), Some(kind)) = (bytes.first_chunk().copied().map(MacAddr), kind(bytes)) else {
+        return end(fate, Fate::Malformed { device: index });
     };
-    if !to.is_multicast() && to != device.mac {
-        return Err(Fate::OtherHost { device: index });
+    let group = to.is_multicast();
+    if !group && to != device.mac {
+        return end(fate, Fate::OtherHost { device: index });
     }
-    let Some(ip) = parse(bytes).map_err(|()| Fate::Malformed { device: index })? else {
-        return Err(Fate::Delivered { device: index });
-    };
-    let group = match ip.destination {
+    // In two places, so that each knows the family of the addresses.
+    match kind {
+        IPV4 => forward(machine, index, group, v4(bytes), packet, fate),
+        IPV6 => forward(machine, index, group, v6(bytes), packet, fate),
+        _ => end(fate, Fate::Delivered { device: index }),
+    }
+}
+
+/// Forwards a packet with this header that came in on `device`, perhaps to a group of stations.
+#[inline(always)]
+fn forward(
+    machine: &Machine,
+    device: u32,
+    group: bool,
+    header: Result<Ip, ()>,
+    packet: &mut Packet,
+    fate: &mut Fate,
+) -> Option<u32> {
+    let Ok(ip) = header else { return end(fate, Fate::Malformed { device }) };
+    let everybody = match ip.destination {
         IpAddr::V4(v4) => v4.is_multicast() || v4 == Ipv4Addr::BROADCAST,
         IpAddr::V6(v6) => v6.is_multicast(),
     };
-    if group || to.is_multicast() {
-        return Err(Fate::Delivered { device: index });
+    if group || everybody {
+        return end(fate, Fate::Delivered { device });
     }
-    let mut query = FibQuery::new(index, ip.source, ip.destination);
+    let mut query = FibQuery::new(device, ip.source, ip.destination);
     query.length = ip.length;
-    let hop = match machine.arrival(&query) {
-        Ok(Arrival::Received) => return Err(Fate::Delivered { device: index }),
-        Ok(Arrival::Routed(found)) => hop_of(found, index, ip.destination)?,
-        _ => return Err(Fate::NoRoute { device: index }),
+    let (out, destination) = match machine.arrival(&query) {
+        Ok(Arrival::Forwarded { device, destination }) => (device, destination),
+        Ok(Arrival::Received) => return end(fate, Fate::Delivered { device }),
+        Ok(Arrival::Stopped(found)) => return end(fate, stopped(found, device, ip.destination)),
+        _ => return end(fate, Fate::NoRoute { device }),
     };
     if ip.ttl <= 1 {
-        return Err(Fate::Expired { device: index });
+        return end(fate, Fate::Expired { device });
     }
     let bytes = packet.bytes_mut();
     one_hop_less(bytes);
-    put_macs(bytes, hop.destination, hop.source);
-    Ok(hop.device)
+    put_macs(bytes, destination, out.mac);
+    Some(out.index)
+}
+
+#[cold]
+fn end<T>(fate: &mut Fate, ended: Fate) -> Option<T> {
+    *fate = ended;
+    None
 }
 
 /// Gives a packet the Ethernet header of the next hop on `device`: that of `hop`, or of the route to its destination.
@@ -74,60 +104,74 @@ pub(super) fn address(
         None => {
             let query = FibQuery::new(index, ip.source, ip.destination);
             let flags = FibFlags { output: true, ..FibFlags::default() };
-            let found = machine.fib(&query, flags).map_err(|_| Fate::NoRoute { device: index })?;
-            hop_of(found, index, ip.destination)?.destination
+            match machine.fib(&query, flags) {
+                Ok(FibResult::Forward(hop)) => hop.destination,
+                Ok(found) => return Err(stopped(found, index, ip.destination)),
+                Err(_) => return Err(Fate::NoRoute { device: index }),
+            }
         }
     };
     put_macs(packet.bytes_mut(), destination, device.mac);
     Ok(())
 }
 
-/// The next hop of a packet that came in on `from`; or where it ends.
-#[inline]
-fn hop_of(found: FibResult, from: u32, destination: IpAddr) -> Result<FibHop, Fate> {
+/// Where a packet ends that came in on `from`, if it is not forwarded.
+fn stopped(found: FibResult, from: u32, destination: IpAddr) -> Fate {
     match found {
-        FibResult::Forward(hop) => Ok(hop),
         FibResult::NoNeighbour(hop) => {
-            Err(Fate::NoNeighbour { device: hop.device, address: hop.gateway.unwrap_or(destination) })
+            Fate::NoNeighbour { device: hop.device, address: hop.gateway.unwrap_or(destination) }
         }
-        FibResult::TooLong { device, mtu } => Err(Fate::TooLong { device, mtu }),
+        FibResult::TooLong { device, mtu } => Fate::TooLong { device, mtu },
         FibResult::Blackhole | FibResult::Unreachable | FibResult::Prohibit => {
-            Err(Fate::Prohibited { device: from })
+            Fate::Prohibited { device: from }
         }
-        _ => Err(Fate::NoRoute { device: from }),
+        _ => Fate::NoRoute { device: from },
     }
 }
 
 /// The IP header of an Ethernet frame; `None` if it is of another protocol.
 fn parse(bytes: &[u8]) -> Result<Option<Ip>, ()> {
-    let kind = bytes.get(12..ETHERNET).ok_or(())?;
-    let ip = &bytes[ETHERNET..];
-    let at = |range: Range<usize>| ip.get(range).ok_or(());
-    if kind == IPV4 {
-        let length = u32::from(u16::from_be_bytes([at(2..4)?[0], at(2..4)?[1]]));
-        let header = usize::from(at(0..1)?[0] & 0xf) * 4;
-        if at(0..20)?[0] >> 4 != 4 || header < 20 || (length as usize) < header || ip.len() < length as usize
-        {
-            return Err(());
-        }
-        let v4 = |range| -> Result<IpAddr, ()> {
-            let four: [u8; 4] = at(range)?.try_into().map_err(|_| ())?;
-            Ok(Ipv4Addr::from(four).into())
-        };
-        return Ok(Some(Ip { source: v4(12..16)?, destination: v4(16..20)?, length, ttl: ip[8] }));
+    match kind(bytes).ok_or(())? {
+        IPV4 => v4(bytes).map(Some),
+        IPV6 => v6(bytes).map(Some),
+        _ => Ok(None),
     }
-    if kind == IPV6 {
-        let length = 40 + u32::from(u16::from_be_bytes([at(4..6)?[0], at(4..6)?[1]]));
-        if at(0..40)?[0] >> 4 != 6 || ip.len() < length as usize {
-            return Err(());
-        }
-        let v6 = |range| -> Result<IpAddr, ()> {
-            let sixteen: [u8; 16] = at(range)?.try_into().map_err(|_| ())?;
-            Ok(Ipv6Addr::from(sixteen).into())
-        };
-        return Ok(Some(Ip { source: v6(8..24)?, destination: v6(24..40)?, length, ttl: ip[7] }));
+}
+
+/// What an Ethernet header says of the protocol behind it.
+#[inline(always)]
+fn kind(bytes: &[u8]) -> Option<[u8; 2]> {
+    bytes.get(12..)?.first_chunk().copied()
+}
+
+/// The IPv4 header behind an Ethernet header.
+#[inline(always)]
+fn v4(bytes: &[u8]) -> Result<Ip, ()> {
+    let ip = bytes.get(ETHERNET..).ok_or(())?;
+    let header: &[u8; 20] = ip.first_chunk().ok_or(())?;
+    let length = u32::from(u16::from_be_bytes([header[2], header[3]]));
+    let words = usize::from(header[0] & 0xf) * 4;
+    if header[0] >> 4 != 4 || words < 20 || (length as usize) < words || ip.len() < length as usize {
+        return Err(());
     }
-    Ok(None)
+    let address = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]].into();
+    Ok(Ip { source: address(12), destination: address(16), length, ttl: header[8] })
+}
+
+/// The IPv6 header behind an Ethernet header.
+#[inline(always)]
+fn v6(bytes: &[u8]) -> Result<Ip, ()> {
+    let ip = bytes.get(ETHERNET..).ok_or(())?;
+    let header: &[u8; 40] = ip.first_chunk().ok_or(())?;
+    let length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6 || ip.len() < length as usize {
+        return Err(());
+    }
+    let address = |range: Range<usize>| -> Result<IpAddr, ()> {
+        let sixteen: [u8; 16] = header[range].try_into().map_err(|_| ())?;
+        Ok(Ipv6Addr::from(sixteen).into())
+    };
+    Ok(Ip { source: address(8..24)?, destination: address(24..40)?, length, ttl: header[7] })
 }
 
 /// What an Ethernet frame says of its ends: protocol, the one that it is sent to, the one that sends it. `None` for
@@ -173,8 +217,4 @@ fn one_hop_less(bytes: &mut [u8]) {
 fn put_macs(bytes: &mut [u8], destination: MacAddr, source: MacAddr) {
     bytes[..6].copy_from_slice(&destination.0);
     bytes[6..12].copy_from_slice(&source.0);
-}
-
-fn mac(bytes: &[u8]) -> Option<MacAddr> {
-    bytes.try_into().ok().map(MacAddr)
 }

@@ -150,34 +150,34 @@ pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> R
 
 /// See [`Machine::arrival`]. What goes on takes the short way, whose answer is small.
 #[inline]
-pub(crate) fn arrival<'a>(machine: &'a Machine, query: &FibQuery) -> Result<Arrival<'a>, FibError> {
-    let from = machine.find_device(query.device).ok_or(FibError::NoDevice(query.device))?;
-    if query.source.is_ipv4() != query.destination.is_ipv4() {
-        return Err(FibError::MixedFamilies);
-    }
+pub(crate) fn arrival<'a>(machine: &'a Machine, from: &Device, to: IpAddr, length: u32) -> Arrival<'a> {
     let tables = machine.tables(Viewer::Namespace(from.namespace));
-    let route = tables.and_then(|tables| tables.route(machine.routes(), query.destination));
+    let route = tables.and_then(|tables| tables.route(machine.routes(), to));
     let received = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Broadcast);
-    if route.is_some_and(received) || machine.is_unlisted(from.namespace, query.destination) {
-        return Ok(Arrival::Received);
+    if route.is_some_and(received) || machine.is_unlisted(from.namespace, to) {
+        return Arrival::Received;
     }
     if let Some(route) = route.filter(|route| from.forwarding && route.kind == RouteKind::Unicast)
         && let Some(device) = machine.find_device(route.device)
-        && query.length <= route.mtu.unwrap_or(device.mtu)
-        && let Some(destination) = machine.neighbour(device.index, route.via.unwrap_or(query.destination))
+        && length <= route.mtu.unwrap_or(device.mtu)
+        && let Some(destination) = machine.neighbour(device.index, route.via.unwrap_or(to))
     {
-        return Ok(Arrival::Forwarded { device, destination });
+        return Arrival::Forwarded { device, destination };
     }
-    Ok(Arrival::Stopped(stopped(machine, from, route, query)))
+    Arrival::Stopped(stopped(machine, from, route, to, length))
 }
 
 /// Why a packet goes nowhere.
 #[cold]
-fn stopped(machine: &Machine, from: &Device, route: Option<&Route>, query: &FibQuery) -> FibResult {
+fn stopped(machine: &Machine, from: &Device, route: Option<&Route>, to: IpAddr, length: u32) -> FibResult {
     match route {
         _ if !from.forwarding => FibResult::ForwardingDisabled,
         None => FibResult::NotForwarded,
-        Some(route) => taken(machine, route, query, FibFlags::default()),
+        Some(route) => {
+            // Its source makes no difference without [`FibFlags::source`].
+            let query = FibQuery { length, ..FibQuery::new(from.index, to, to) };
+            taken(machine, route, &query, FibFlags::default())
+        }
     }
 }
 

@@ -199,7 +199,8 @@ proptest! {
                     other => Arrival::Stopped(other),
                 },
             };
-            prop_assert_eq!(machine.arrival(&query), Ok(expected), "{:?}", query);
+            let from = machine.device(device).unwrap();
+            prop_assert_eq!(machine.arrival(from, destination, length), expected, "{:?}", query);
         }
     }
 

@@ -283,14 +283,11 @@ impl Machine {
         fib::look_up(self, query, flags)
     }
 
-    /// What becomes of a packet that came in and that no program took.
-    ///
-    /// # Errors
-    ///
-    /// [`FibError`], for queries that cannot be answered.
+    /// What becomes of a packet to this address that came in and that no program took. `from` is the device that it came
+    /// in on, of this machine; `length` is in bytes without the Ethernet header.
     #[inline]
-    pub fn arrival(&self, query: &FibQuery) -> Result<Arrival<'_>, FibError> {
-        fib::arrival(self, query)
+    pub fn arrival(&self, from: &Device, destination: IpAddr, length: u32) -> Arrival<'_> {
+        fib::arrival(self, from, destination, length)
     }
 
     /// Arranges the routes and sockets for look-ups, unless that has been done. Takes time in proportion to their

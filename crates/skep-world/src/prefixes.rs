@@ -91,13 +91,12 @@ struct Directory<A> {
 impl<A: Bits> Prefixes<A> {
     pub(crate) fn new(mut prefixes: Vec<Prefix<A>>) -> Self {
         if prefixes.is_empty() {
-            return Self { starts: Vec::new(), values: Vec::new(), directories: Vec::new(), slots: Vec::new() };
+            return Self::default();
         }
         // Longer ones after those that they are in. The sort is stable.
         prefixes.sort_by_key(|prefix| (prefix.first, Reverse(prefix.last), prefix.rank));
         prefixes.dedup_by_key(|prefix| (prefix.first, prefix.last));
-        let mut new =
-            Self { starts: vec![A::default()], values: vec![0], directories: Vec::new(), slots: Vec::new() };
+        let mut new = Self { starts: vec![A::default()], values: vec![0], ..Self::default() };
         // Those that the present address is in.
         let mut open: Vec<Prefix<A>> = Vec::new();
         for prefix in prefixes {
@@ -106,10 +105,32 @@ impl<A: Bits> Prefixes<A> {
             open.push(prefix);
         }
         new.close(&mut open, None);
-        if new.starts.len() > FEW {
-            new.directory(1, new.starts.len());
-        }
+        new.index();
         new
+    }
+
+    /// What is found in these prefixes, or else in the others.
+    pub(crate) fn or(&self, others: &Self) -> Self {
+        let mut new = Self::default();
+        let (mut own, mut other) = (0, 0);
+        loop {
+            // The intervals before these two have begun. The earlier of the two begins next.
+            let (of_own, of_other) = (self.starts.get(own), others.starts.get(other));
+            let Some(start) = of_own.into_iter().chain(of_other).min().copied() else { break };
+            own += usize::from(of_own == Some(&start));
+            other += usize::from(of_other == Some(&start));
+            let value = |of: &Self, begun: usize| begun.checked_sub(1).map_or(0, |at| of.values[at]);
+            let (found, otherwise) = (value(self, own), value(others, other));
+            new.put(start, if found == 0 { otherwise } else { found });
+        }
+        new.index();
+        new
+    }
+
+    fn index(&mut self) {
+        if self.starts.len() > FEW {
+            self.directory(1, self.starts.len());
+        }
     }
 
     /// Ends the prefixes that end before this address.
@@ -244,6 +265,9 @@ mod tests {
             });
             let made: Vec<_> = made.collect();
             let all = Prefixes::new(made.clone());
+            let some = made.iter().step_by(3).map(|prefix| Prefix { value: prefix.value + 1000, ..*prefix });
+            let of_some = Prefixes::new(some.collect());
+            let both = of_some.or(&all);
             let edges = made.iter().flat_map(|prefix| {
                 [prefix.first, prefix.last, prefix.first.wrapping_sub(1), prefix.last.wrapping_add(1)]
             });
@@ -251,6 +275,8 @@ mod tests {
                 let holding = made.iter().filter(|prefix| (prefix.first..=prefix.last).contains(&address));
                 let best = holding.min_by_key(|prefix| (prefix.last - prefix.first, prefix.rank));
                 prop_assert_eq!(all.find(address), best.map_or(0, |prefix| prefix.value), "{:#x}", address);
+                let first = of_some.find(address);
+                prop_assert_eq!(both.find(address), if first == 0 { all.find(address) } else { first });
             }
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Given<'a> {
 pub(crate) struct Tables {
     local: Table,
     main: Table,
+    /// What the local table says, or else the main one.
+    both: Table,
     others: BTreeMap<u32, Table>,
 }
 
@@ -79,7 +81,7 @@ impl Tables {
     /// The route to an address: in the local table, or else in the main one.
     #[inline]
     pub(crate) fn route<'a>(&self, routes: &'a [Route], address: IpAddr) -> Option<&'a Route> {
-        self.local.find(routes, address).or_else(|| self.main.find(routes, address))
+        self.both.find(routes, address)
     }
 }
 
@@ -183,6 +185,10 @@ fn all_tables(routes: &[Route], viewer: impl Fn(&Route) -> Option<u32>) -> BTree
             TABLE_MAIN => tables.main = table,
             _ => drop(tables.others.insert(number, table)),
         }
+    }
+    for tables in all.values_mut() {
+        let (local, main) = (&tables.local, &tables.main);
+        tables.both = Table { v4: local.v4.or(&main.v4), v6: local.v6.or(&main.v6) };
     }
     all
 }

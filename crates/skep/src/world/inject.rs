@@ -393,11 +393,14 @@ impl<'a, 'h> Walk<'a, 'h> {
             if matches!(place, Place::Ingress | Place::Egress) { TC_REDIRECT } else { XDP_REDIRECT };
         let hop = self.hops.add(program.image().shared_name(), program.program_type());
         (hop.copy, hop.device, hop.place, hop.result) = (self.copy, device, place, result);
-        // Copied whole and then forgotten: to copy what is in use only takes longer.
-        hop.redirect = effects.redirect;
-        if result != redirects {
-            hop.redirect = None;
+        if effects.redirect.is_some() {
+            // Copied whole and then forgotten: to copy what is in use only takes longer.
+            hop.redirect = effects.redirect;
+            if result == redirects {
+                return;
+            }
         }
+        hop.redirect = None;
     }
 
     fn leave(&mut self, at: &At) -> Next {

@@ -40,22 +40,23 @@ pub(super) fn receive(
     }
     // In two places, so that each knows the family of the addresses.
     match kind {
-        IPV4 => forward(machine, index, group, v4(bytes), packet, fate),
-        IPV6 => forward(machine, index, group, v6(bytes), packet, fate),
+        IPV4 => forward(machine, device, group, v4(bytes), packet, fate),
+        IPV6 => forward(machine, device, group, v6(bytes), packet, fate),
         _ => end(fate, Fate::Delivered { device: index }),
     }
 }
 
-/// Forwards a packet with this header that came in on `device`, perhaps to a group of stations.
+/// Forwards a packet with this header that came in on `from`, perhaps to a group of stations.
 #[inline(always)]
 fn forward(
     machine: &Machine,
-    device: u32,
+    from: &Device,
     group: bool,
     header: Result<Ip, ()>,
     packet: &mut Packet,
     fate: &mut Fate,
 ) -> Option<u32> {
+    let device = from.index;
     let Ok(ip) = header else { return end(fate, Fate::Malformed { device }) };
     let everybody = match ip.destination {
         IpAddr::V4(v4) => v4.is_multicast() || v4 == Ipv4Addr::BROADCAST,
@@ -64,12 +65,10 @@ fn forward(
     if group || everybody {
         return end(fate, Fate::Delivered { device });
     }
-    let mut query = FibQuery::new(device, ip.source, ip.destination);
-    query.length = ip.length;
-    let (out, destination) = match machine.arrival(&query) {
-        Ok(Arrival::Forwarded { device, destination }) => (device, destination),
-        Ok(Arrival::Received) => return end(fate, Fate::Delivered { device }),
-        Ok(Arrival::Stopped(found)) => return end(fate, stopped(found, device, ip.destination)),
+    let (out, destination) = match machine.arrival(from, ip.destination, ip.length) {
+        Arrival::Forwarded { device, destination } => (device, destination),
+        Arrival::Received => return end(fate, Fate::Delivered { device }),
+        Arrival::Stopped(found) => return end(fate, stopped(found, device, ip.destination)),
         _ => return end(fate, Fate::NoRoute { device }),
     };
     if ip.ttl <= 1 {

@@ -2,6 +2,8 @@
  * mean. It reads /requests as the first process of a virtual machine, and standard input otherwise. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +16,14 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define MOST 64
+#define MOST 128
 #define NAME 32
 #define ATTR 8192
 
 static struct block { char name[NAME]; unsigned char *bytes; size_t size; } blocks[MOST];
-static struct opened { char name[NAME]; int fd; } files[MOST];
-static unsigned block_count, file_count;
+static struct opened { char name[NAME]; int fd; unsigned command; } files[MOST];
+static char groups[MOST][NAME];
+static unsigned block_count, file_count, group_count;
 static unsigned char attr[ATTR] __attribute__((aligned(8)));
 
 static void trouble(const char *what, const char *line)
@@ -57,7 +60,54 @@ static int *descriptor(const char *name)
 	return NULL;
 }
 
-/* A number, `$F` or `&A` or `&A+N`. */
+/* The identifier of a program or a link. */
+static uint32_t id_of(int fd)
+{
+	uint32_t info[58] = { 0 };
+	uint64_t words[2] = { (uint32_t)fd | (uint64_t)sizeof info << 32, (uintptr_t)info };
+	return syscall(SYS_bpf, 15, words, sizeof words) ? 0 : info[1];
+}
+
+/* Whether a command makes objects of that kind. */
+static int makes_kind(unsigned command, const char *kind)
+{
+	if (!strcmp(kind, "program"))
+		return command == 5 || command == 13;
+	return command == 17 || command == 28 || command == 30;
+}
+
+/* Identifiers as the names of descriptors. */
+static void identifiers(const char *kind, const unsigned char *at, unsigned long count)
+{
+	printf("R");
+	for (unsigned long i = 0; i < count; i++) {
+		uint32_t id;
+		const char *name = "?";
+		memcpy(&id, at + 4 * i, 4);
+		for (unsigned j = 0; j < file_count; j++)
+			if (files[j].fd >= 0 && makes_kind(files[j].command, kind) && id_of(files[j].fd) == id)
+				name = files[j].name;
+		printf(" %s", id ? name : "-");
+	}
+	printf("\n");
+}
+
+static void keep(const char *name, int fd, unsigned command)
+{
+	int *old = descriptor(name);
+	if (old) {
+		close(*old);
+		*old = fd;
+	} else if (file_count < MOST) {
+		snprintf(files[file_count].name, NAME, "%s", name);
+		files[file_count].command = command;
+		files[file_count++].fd = fd;
+	} else {
+		trouble("too many descriptors", name);
+	}
+}
+
+/* A number, `$F`, `#F` or `&A` or `&A+N`. */
 static uint64_t value(const char *text)
 {
 	if (*text == '$') {
@@ -65,6 +115,10 @@ static uint64_t value(const char *text)
 		if (!fd)
 			trouble("no descriptor", text);
 		return fd ? (uint64_t)(int64_t)*fd : 0;
+	}
+	if (*text == '#') {
+		int *fd = descriptor(text + 1);
+		return fd ? id_of(*fd) : 0;
 	}
 	if (*text == '&') {
 		size_t length = strcspn(text + 1, "+");
@@ -96,6 +150,8 @@ static void forget(void)
 		close(files[i].fd);
 	for (unsigned i = 0; i < block_count; i++)
 		free(blocks[i].bytes);
+	while (group_count > 0)
+		rmdir(groups[--group_count]);
 	block_count = file_count = 0;
 }
 
@@ -126,13 +182,8 @@ static void call(char *words)
 	int makes_one = 0;
 	for (unsigned i = 0; i < sizeof makes / sizeof *makes; i++)
 		makes_one |= makes[i] == command;
-	int *old = result ? descriptor(result) : NULL;
-	if (old) {
-		close(*old);
-		*old = (int)answer;
-	} else if (result && file_count < MOST) {
-		snprintf(files[file_count].name, NAME, "%s", result);
-		files[file_count++].fd = (int)answer;
+	if (result) {
+		keep(result, (int)answer, command);
 	} else if (makes_one && answer >= 0) {
 		close((int)answer);
 	}
@@ -145,7 +196,8 @@ int main(void)
 	ssize_t length;
 	int alone = getpid() == 1;
 	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
-		      mount("bpffs", "/sys/fs/bpf", "bpf", 0, NULL) || !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
+		      mount("bpffs", "/sys/fs/bpf", "bpf", 0, NULL) || mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, NULL) ||
+		      mount("proc", "/proc", "proc", 0, NULL) || !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
 		perror("calls");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	while ((length = getline(&line, &room, stdin)) > 0) {
@@ -155,6 +207,9 @@ int main(void)
 		unsigned long a = 0, b = 0;
 		if (!strncmp(line, "case ", 5)) {
 			forget();
+			/* Devices without programs. */
+			if (alone && unshare(CLONE_NEWNET))
+				trouble("no new namespace", line);
 			printf("P %s\n", line + 5);
 		} else if (!strncmp(line, "call ", 5)) {
 			call(line + 5);
@@ -181,6 +236,18 @@ int main(void)
 				trouble("outside", line);
 		} else if (sscanf(line, "attr %lu %lu", &a, &b) == 2 && a + b <= sizeof attr) {
 			hex(attr + a, b);
+		} else if (sscanf(line, "ids %31s %31s %lu %lu", text, name, &a, &b) == 4) {
+			struct block *found = block(name, strlen(name));
+			if (found && a + 4 * b <= found->size)
+				identifiers(text, found->bytes + a, b);
+			else
+				trouble("outside", line);
+		} else if (sscanf(line, "group %31s %15s", name, text) == 2 && group_count < MOST) {
+			snprintf(groups[group_count], NAME, "/sys/fs/cgroup/%.15s", text);
+			mkdir(groups[group_count], 0755);
+			keep(name, open(groups[group_count++], O_RDONLY | O_DIRECTORY), 0);
+		} else if (sscanf(line, "network %31s", name) == 1) {
+			keep(name, open("/proc/self/ns/net", O_RDONLY), 0);
 		} else if (sscanf(line, "close %31s", name) == 1) {
 			int *fd = descriptor(name);
 			if (fd) {

@@ -12,10 +12,15 @@
 //!   show V 0 8                       bytes of memory
 //!   = 0000000000000000
 //!   attr 32 4                        bytes of the last call's attributes
+//!   ids program V 0 2                identifiers in memory, of programs or of links, as the names of their descriptors
+//!   = P -
+//!   group C a/b                      makes a control group and opens it
+//!   network N                        opens the network namespace, which is new in each case
 //!   close M
 //! ```
 //!
-//! Attributes and numbers are `OFFSET:WIDTH=VALUE`; a value is a number, a descriptor `$M`, or an address `&V`, `&V+4`.
+//! Attributes and numbers are `OFFSET:WIDTH=VALUE`; a value is a number, a descriptor `$M`, the identifier of what it
+//! refers to `#M`, or an address `&V`, `&V+4`.
 //! A line `# differs: REASON` before a question says that skep answers something else, and why.
 
 use skep_sys::Command;
@@ -23,7 +28,7 @@ use std::fmt::Write;
 
 /// A line that asks a question has an answer behind it.
 fn asks(line: &str) -> bool {
-    ["call ", "show ", "attr "].iter().any(|start| line.starts_with(start))
+    ["call ", "show ", "attr ", "ids "].iter().any(|start| line.starts_with(start))
 }
 
 /// A file's lines for the one who makes the calls: texts and instructions are bytes.

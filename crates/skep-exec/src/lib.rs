@@ -38,6 +38,7 @@
 
 mod arch;
 mod filter;
+mod groups;
 mod launch;
 mod listener;
 mod mapped;
@@ -159,7 +160,14 @@ impl Supervisor {
         }
         let signals = Signals::begin(child.id());
         let bpffs = Some(prepared.bpffs).filter(|device| *device != 0);
-        let server = Server { system: self.system, listener, table, bpffs, trace: self.trace };
+        let server = Server {
+            system: self.system,
+            listener,
+            table,
+            bpffs,
+            trace: self.trace,
+            groups: groups::Watched::default(),
+        };
         let (served, status) = thread::scope(|scope| {
             // Linux before 6.11 counts a process as the filter's until somebody has waited for it.
             let first = scope.spawn(|| {

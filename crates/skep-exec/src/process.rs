@@ -1,19 +1,18 @@
 //! A process as its call sees it: memory, descriptors, files.
 
+use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat, statfs};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::sys::SysEngine;
-use skep_sys::{Access, Caller, Errno, Handle, Object};
+use skep_sys::{Access, Caller, ControlGroup, Errno, Handle, Object};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The magic number of version 2 of control groups' file system.
-const CGROUP2: i64 = 0x6367_7270;
 /// The kind of arenas.
 const ARENA: u32 = 33;
 
@@ -24,6 +23,7 @@ pub(crate) struct Process<'a> {
     pub(crate) call: &'a Call,
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
+    pub(crate) groups: &'a Watched,
 }
 
 impl Process<'_> {
@@ -179,9 +179,29 @@ impl Caller<SysEngine> for Process<'_> {
         self.table.find((status.st_dev, status.st_ino)).ok_or(Errno::EACCES)
     }
 
-    fn control_group(&mut self, descriptor: i32) -> Result<u64, Errno> {
+    fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
+        let directory = self.look_at_descriptor(descriptor).or(Err(Errno::EBADF))?;
+        let group = self.still(groups::group(&directory)?)?;
+        self.groups.add(group.id(), directory);
+        Ok(group)
+    }
+
+    fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {
+        let Some(descriptor) = descriptor else {
+            let own = rustix::fs::stat(self.path("ns/net")).map_err(number)?;
+            return self.still(own.st_ino);
+        };
         let ((_, id), _) = self.file(descriptor)?;
-        let kind = statfs(&*self.path(&format!("fd/{descriptor}"))).map_err(|_| Errno::EBADF)?.f_type;
-        if kind as i64 == CGROUP2 { Ok(id) } else { Err(Errno::EBADF) }
+        let link = readlink(self.path(&format!("fd/{descriptor}")), Vec::new()).or(Err(Errno::EBADF))?;
+        if self.still(link)?.as_bytes().starts_with(b"net:[") { Ok(id) } else { Err(Errno::EINVAL) }
+    }
+
+    fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
+        // Numbers of processes mean what they mean to the supervisor: its processes are in no other namespace.
+        if rustix::fs::stat(format!("/proc/{process}/fd")).is_err() {
+            return Err(Errno::ENOENT);
+        }
+        let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
+        self.table.find((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)
     }
 }

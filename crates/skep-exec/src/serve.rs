@@ -1,5 +1,6 @@
 //! Serving: each notified call gets its answer.
 
+use crate::groups::Watched;
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
 use crate::process::Process;
@@ -44,6 +45,8 @@ pub(crate) struct Server {
     /// The device of the processes' BPF file system.
     pub(crate) bpffs: Option<u64>,
     pub(crate) trace: Option<Box<Trace>>,
+    /// Control groups that programs may be attached to.
+    pub(crate) groups: Watched,
 }
 
 impl Server {
@@ -104,13 +107,21 @@ impl Server {
             // After an interval without news it looks at what was doubtful.
             let ready = poll(&mut fds, Some(&timeout));
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
+            let gone = self.groups.gone(&self.system.control_groups());
+            gone.into_iter().for_each(|id| self.system.end_control_group(id));
             turn.watch();
         }
         self.table.settle(true);
     }
 
     fn answer(&self, call: &Call) -> Answer {
-        let mut process = Process { listener: &self.listener, table: &self.table, call, bpffs: self.bpffs };
+        let mut process = Process {
+            listener: &self.listener,
+            table: &self.table,
+            call,
+            bpffs: self.bpffs,
+            groups: &self.groups,
+        };
         let [first, second, third, ..] = call.arguments;
         let answer = match call.number {
             libc::SYS_bpf => {

@@ -252,6 +252,7 @@ fn key_of(object: &Object<SysEngine>) -> (u8, u32) {
         Object::Program(_) => 1,
         Object::Btf(_) => 2,
         Object::Link(_) => 3,
+        Object::Stats(_) => 4,
     };
     (kind, object.id())
 }

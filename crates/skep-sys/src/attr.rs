@@ -245,6 +245,39 @@ attributes! {
         // By the type of attachment.
         more: [u32; 11],
     }
+    ProgAttach {
+        target: i32,
+        prog_fd: i32,
+        attach_type: u32,
+        flags: u32,
+        replace_fd: i32,
+        relative: u32,
+        expected_revision: u64,
+    }
+    ProgQuery {
+        target: i32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        prog_ids: u64,
+        count: u32,
+        padding: u32,
+        prog_attach_flags: u64,
+        link_ids: u64,
+        link_attach_flags: u64,
+        revision: u64,
+    }
+    TaskFdQuery {
+        pid: u32,
+        fd: i32,
+        flags: u32,
+        buf_len: u32,
+        buf: u64,
+        prog_id: u32,
+        fd_type: u32,
+        probe_offset: u64,
+        probe_addr: u64,
+    }
     LinkUpdate {
         link_fd: i32,
         new_fd: i32,
@@ -303,5 +336,8 @@ mod tests {
         assert_eq!(offset_of!(TestRun, batch_size), 72);
         assert_eq!(offset_of!(BtfLoad, btf_token_fd), 36);
         assert_eq!(size_of::<LinkCreate>(), 60);
+        assert_eq!(offset_of!(ProgAttach, expected_revision), 24);
+        assert_eq!(offset_of!(ProgQuery, revision), 56);
+        assert_eq!(offset_of!(TaskFdQuery, fd_type), 28);
     }
 }

@@ -3,6 +3,31 @@
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::object::Handle;
+use alloc::vec::Vec;
+
+/// A control group: its number, and those of the groups that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlGroup {
+    path: Vec<u64>,
+    id: u64,
+}
+
+impl ControlGroup {
+    /// The group of that number. `outer`: the groups that it is in, from the root on.
+    pub fn new(outer: &[u64], id: u64) -> Self {
+        Self { path: [outer, &[id]].concat(), id }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The numbers from the root to itself.
+    pub fn path(&self) -> &[u64] {
+        &self.path
+    }
+}
 
 /// A process that makes a call: its memory, its descriptors, the files that it names.
 ///
@@ -52,10 +77,24 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
-    /// The number of the control group whose directory a descriptor refers to.
+    /// The control group whose directory a descriptor refers to.
     ///
     /// # Errors
     ///
     /// [`Errno::EBADF`] if it is not open or no such thing.
-    fn control_group(&mut self, descriptor: i32) -> Result<u64, Errno>;
+    fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno>;
+
+    /// The number of the network namespace that a descriptor refers to; without one, of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open; [`Errno::EINVAL`] if it refers to something else.
+    fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno>;
+
+    /// What a descriptor of a process refers to, which may be another process.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] if there is no such process; otherwise those of [`Caller::handle`].
+    fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno>;
 }

@@ -20,8 +20,6 @@ pub trait Engine: Sized + 'static {
     type Map;
     /// A loaded program.
     type Program;
-    /// An attachment. Dropping it detaches the program.
-    type Link;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -116,6 +114,9 @@ pub trait Engine: Sized + 'static {
     /// What is known about a loaded program.
     fn facts(&self, program: &Self::Program) -> ProgramFacts;
 
+    /// Begins or ends to count runs of programs and their time, for [`ProgramFacts`].
+    fn count_runs(&self, on: bool);
+
     /// What test runs of programs like this one take.
     fn runs_on(&self, program: &Self::Program) -> RunsOn;
 
@@ -126,19 +127,22 @@ pub trait Engine: Sized + 'static {
     /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input.
     fn run(&self, program: &Self::Program, request: &RunRequest) -> Result<RunAnswer, Errno>;
 
-    /// Attaches a program.
-    ///
-    /// # Errors
-    ///
-    /// Those of Linux for the place.
-    fn attach(&self, program: &Self::Program, to: &Attachment) -> Result<Self::Link, Errno>;
+    /// Whether a program's results say that it runs only where it expects to (`BPF_CGROUP_INET_EGRESS`).
+    fn needs_expected_place(&self, program: &Self::Program) -> bool;
 
-    /// Replaces the program of an attachment.
+    /// Whether there is a network device of that index.
+    fn has_device(&self, index: u32) -> bool;
+
+    /// Whether there is a tracepoint of that name.
+    fn has_tracepoint(&self, name: &str) -> bool;
+
+    /// Runs these programs at a place from now on, in this order, in place of those that ran there. This library has
+    /// checked their types.
     ///
     /// # Errors
     ///
-    /// [`Errno::EINVAL`] if it does not fit there.
-    fn replace(&self, link: &Self::Link, program: &Self::Program) -> Result<(), Errno>;
+    /// Those of Linux for the place; then nothing has changed. Without programs there is none.
+    fn place(&self, place: &Place, programs: &[&Self::Program]) -> Result<(), Errno>;
 }
 
 /// A value to write.
@@ -281,34 +285,50 @@ pub struct RunAnswer {
     pub context: Option<Vec<u8>>,
 }
 
-/// A place to attach a program to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attachment {
-    /// A network device, by its index: `BPF_XDP`, `BPF_TCX_INGRESS` and others.
+/// A place where programs run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A network device's XDP, for one program.
+    Xdp {
+        /// The device.
+        device: u32,
+        /// The mode: `XDP_FLAGS_SKB_MODE` and so on, or 0.
+        mode: u32,
+    },
+    /// A network device's packets, for many programs: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`.
     Device {
         /// The device.
         index: u32,
         /// The type of attachment.
         attach_type: u32,
-        /// Flags of the kind of place.
-        flags: u32,
     },
-    /// A control group.
+    /// A control group. The programs are all that run for it, those of groups around it included.
     ControlGroup {
         /// Its number.
         id: u64,
         /// The type of attachment.
         attach_type: u32,
     },
-    /// The network namespace.
-    Namespace {
+    /// A network namespace: its dissector of flows, or its look-up of sockets.
+    Network {
+        /// Its number.
+        id: u64,
+        /// The type of attachment.
+        attach_type: u32,
+    },
+    /// A map of sockets, by its identifier.
+    Sockets {
+        /// The map.
+        map: u32,
         /// The type of attachment.
         attach_type: u32,
     },
     /// A tracepoint, by its name.
     RawTracepoint(String),
-    /// A hook of the packet filter.
+    /// A hook of the packet filter, at one priority.
     Netfilter {
+        /// The network namespace.
+        network: u64,
         /// The protocol's family.
         family: u32,
         /// The hook.

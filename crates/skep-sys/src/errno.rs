@@ -50,6 +50,8 @@ numbers! {
     EILSEQ = 84, "Bytes form no valid text.";
     ENOTSOCK = 88, "The descriptor is no socket.";
     EOPNOTSUPP = 95, "The operation is not supported here.";
+    EAFNOSUPPORT = 97, "There is no such family of protocols.";
+    ESTALE = 116, "Something has changed since the caller looked at it.";
     ENOTSUPP = 524, "The operation is not supported: the kernel's own number, which libc cannot name.";
 }
 

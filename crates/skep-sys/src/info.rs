@@ -3,7 +3,7 @@
 use crate::attr::{Attr, InfoByFd, check_tail};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
-use crate::engine::{Attachment, Engine};
+use crate::engine::{Engine, Place};
 use crate::errno::Errno;
 use crate::links::LinkObject;
 use crate::maps::MapObject;
@@ -131,6 +131,7 @@ impl<E: Engine> System<E> {
             Object::Program(_) => size_of::<ProgInfo>(),
             Object::Btf(_) => size_of::<BtfInfo>(),
             Object::Link(_) => size_of::<LinkInfo>(),
+            Object::Stats(_) => return Err(Errno::EINVAL),
         };
         check_tail(caller, request.info, request.info_len, known as u32, MOST)?;
         let room = Room { address: request.info, bytes: known.min(request.info_len as usize) };
@@ -140,6 +141,7 @@ impl<E: Engine> System<E> {
             Object::Program(program) => self.program_info(caller, &room, program)?,
             Object::Btf(btf) => btf_info(caller, &room, btf)?,
             Object::Link(link) => link_info(caller, &room, link)?,
+            Object::Stats(_) => {}
         }
         attr.put(caller, LEN, &len)?;
         Ok(0)
@@ -264,22 +266,22 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
     let asked: LinkInfo = get(caller, room)?;
     let mut union = [0; 12];
     let attached = |number: u32| if link.is_attached() { number } else { 0 };
-    match link.attachment() {
-        Attachment::Device { index, attach_type, .. } => {
-            union[0] = attached(*index);
-            if link.kind() != 6 {
-                union[1] = *attach_type;
+    match link.place() {
+        Place::Xdp { device, .. } => union[0] = attached(*device),
+        Place::Device { index, attach_type } => (union[0], union[1]) = (attached(*index), *attach_type),
+        Place::ControlGroup { id, attach_type } => {
+            if link.is_attached() {
+                (union[0], union[1], union[2]) = (*id as u32, (*id >> 32) as u32, *attach_type);
             }
         }
-        Attachment::ControlGroup { id, attach_type } => {
-            let id = if link.is_attached() { *id } else { 0 };
-            (union[0], union[1], union[2]) = (id as u32, (id >> 32) as u32, *attach_type);
+        Place::Network { id, attach_type } => {
+            (union[0], union[1]) = (attached(*id as u32), *attach_type);
         }
-        Attachment::Namespace { attach_type } => union[1] = *attach_type,
-        Attachment::Netfilter { family, hook, priority } => {
+        Place::Sockets { map, attach_type } => (union[0], union[1]) = (attached(*map), *attach_type),
+        Place::Netfilter { family, hook, priority, .. } => {
             (union[0], union[1], union[2]) = (*family, *hook, *priority as u32);
         }
-        Attachment::RawTracepoint(name) => {
+        Place::RawTracepoint(name) => {
             // The caller's buffer gets the name, cut if need be, and its length.
             let (address, size) =
                 (u64::from(asked.union[0]) | u64::from(asked.union[1]) << 32, asked.union[2] as usize);

@@ -17,12 +17,14 @@
 
 extern crate alloc;
 
+mod attach;
 mod attr;
 mod btf;
 mod caller;
 mod command;
 mod engine;
 mod errno;
+mod groups;
 mod ids;
 mod info;
 mod links;
@@ -30,16 +32,20 @@ mod log;
 mod maps;
 mod name;
 mod object;
+mod ordered;
+mod place;
 mod programs;
+mod query;
 mod run;
+mod stats;
 mod system;
 
 pub use attr::ATTRIBUTE_SIZE;
 pub use btf::BtfObject;
-pub use caller::Caller;
+pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use engine::{
-    Attachment, Batch, Engine, FunctionInfo, LineInfo, MapRequest, ProgramFacts, ProgramRequest, RunAnswer,
+    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
     RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
@@ -48,4 +54,5 @@ pub use maps::MapObject;
 pub use name::NAME_SIZE;
 pub use object::{Access, Handle, Object};
 pub use programs::ProgramObject;
+pub use stats::StatsObject;
 pub use system::System;

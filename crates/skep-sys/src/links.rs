@@ -1,49 +1,52 @@
 //! Links: attachments of programs as objects.
 
+use crate::attach::sockets_map;
 use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint};
-use crate::caller::Caller;
-use crate::engine::{Attachment, Engine};
+use crate::caller::{Caller, ControlGroup};
+use crate::engine::{Engine, Place};
 use crate::errno::Errno;
+use crate::groups;
 use crate::object::{Handle, Object};
+use crate::ordered::Entry;
+use crate::place::{Kind, attach_type, expects, use_of};
 use crate::programs::{ProgramObject, read_text};
-use crate::system::System;
+use crate::system::{Shared, System};
 use alloc::string::String;
 use alloc::sync::Arc;
 use lock_api::Mutex;
 
-/// Numbers of types of attachment.
-mod attach {
-    pub(super) const FLOW_DISSECTOR: u32 = 17;
-    pub(super) const SK_LOOKUP: u32 = 36;
-    pub(super) const XDP: u32 = 37;
-    pub(super) const NETFILTER: u32 = 45;
-    pub(super) const TCX_INGRESS: u32 = 46;
-    pub(super) const TCX_EGRESS: u32 = 47;
-    /// Of control groups.
-    pub(super) const CGROUP: &[u32] = &[
-        0, 1, 2, 3, 6, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 29, 30, 31, 32, 34, 49, 50, 51, 52,
-        53,
-    ];
-}
-
-/// Numbers of types of programs.
-const SCHED_CLS_TYPE: u32 = 3;
-const XDP_TYPE: u32 = 6;
+/// Numbers of types of programs that raw tracepoints run.
+const RAW_TRACEPOINT_TYPES: [u32; 2] = [17, 24];
 /// `BPF_F_REPLACE`.
 const F_REPLACE: u32 = 1 << 2;
 /// The most bytes of the name of a tracepoint.
 const TRACEPOINT: usize = 127;
+/// Modes of XDP that a request may name: generic, driver, hardware.
+const XDP_MODES: u32 = 0b1110;
+/// Hardware, which no device here has.
+const XDP_HARDWARE: u32 = 0b1000;
+/// `BPF_F_NETFILTER_IP_DEFRAG`.
+const F_DEFRAGMENT: u32 = 1;
+/// Families of protocols that the packet filter has: `NFPROTO_IPV4`, `NFPROTO_IPV6`.
+const FAMILIES: [u32; 2] = [2, 10];
+/// Hooks of the packet filter: below this.
+const HOOKS_END: u32 = 5;
+/// The priority at which packets are defragmented.
+const DEFRAGMENTATION: i32 = -400;
 
 /// An attachment of a program. It ends when nobody holds it.
 pub struct LinkObject<E: Engine> {
     id: u32,
-    attachment: Attachment,
+    place: Place,
+    /// The group with those around it, for places of groups.
+    group: Option<ControlGroup>,
+    shared: Arc<Shared<E>>,
     state: Mutex<E::Lock, State<E>>,
 }
 
 struct State<E: Engine> {
-    /// `None` after it was detached.
-    link: Option<E::Link>,
+    /// Until it was detached.
+    attached: bool,
     program: Arc<ProgramObject<E>>,
 }
 
@@ -54,29 +57,95 @@ impl<E: Engine> LinkObject<E> {
     }
 
     /// Where it is.
-    pub fn attachment(&self) -> &Attachment {
-        &self.attachment
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(crate) fn program(&self) -> Arc<ProgramObject<E>> {
+        Arc::clone(&self.state.lock().program)
     }
 
     pub(crate) fn program_id(&self) -> u32 {
         self.state.lock().program.id()
     }
 
-    /// Whether it has not been detached.
+    /// Whether it is attached still, to something that is there.
     pub(crate) fn is_attached(&self) -> bool {
-        self.state.lock().link.is_some()
+        let there = match &self.place {
+            Place::Xdp { device: index, .. } | Place::Device { index, .. } => {
+                self.shared.engine.has_device(*index)
+            }
+            _ => true,
+        };
+        there && self.state.lock().attached
     }
 
     /// Its number in Linux's `enum bpf_link_type`.
     pub(crate) fn kind(&self) -> u32 {
-        match &self.attachment {
-            Attachment::RawTracepoint(_) => 1,
-            Attachment::ControlGroup { .. } => 3,
-            Attachment::Namespace { .. } => 5,
-            Attachment::Device { attach_type: attach::XDP, .. } => 6,
-            Attachment::Netfilter { .. } => 10,
-            Attachment::Device { .. } => 11,
+        match &self.place {
+            Place::RawTracepoint(_) => 1,
+            Place::ControlGroup { .. } => 3,
+            Place::Network { .. } => 5,
+            Place::Xdp { .. } => 6,
+            Place::Netfilter { .. } => 10,
+            Place::Device { .. } => 11,
+            Place::Sockets { .. } => 14,
         }
+    }
+
+    /// It has ended with what it was attached to.
+    pub(crate) fn ended(&self) {
+        self.state.lock().attached = false;
+    }
+
+    /// Detaches it, if it is attached.
+    fn detach(&self) {
+        let mut places = self.shared.places.lock();
+        if !core::mem::take(&mut self.state.lock().attached) {
+            return;
+        }
+        let id = self.id;
+        let mut dropped = None;
+        match &self.place {
+            Place::ControlGroup { attach_type, .. } => {
+                if let Some(group) = &self.group {
+                    places.groups.end(group, *attach_type, id);
+                    self.shared.group_changed(&places, group, *attach_type);
+                }
+            }
+            Place::Device { index, attach_type } => {
+                // Without a device there is no place, and fewer programs fit everywhere.
+                let _ended = self.shared.device_change(&mut places, (*index, *attach_type), |list| {
+                    list.end(id);
+                    Ok(())
+                });
+            }
+            Place::Network { id: network, attach_type } => {
+                let _ended = self.shared.network_change(&mut places, (*network, *attach_type), |list| {
+                    list.retain(|entry| entry.link != Some(id));
+                    Ok(())
+                });
+            }
+            Place::Sockets { map, attach_type } => {
+                let _ended = self.shared.engine.place(&self.place, &[]);
+                dropped = places.sockets.remove(&(*map, *attach_type));
+            }
+            Place::Xdp { .. } | Place::Netfilter { .. } | Place::RawTracepoint(_) => {
+                let of_others = |(_, entry): &(Place, Entry<E>)| entry.link != Some(id);
+                places.single.retain(of_others);
+                let rest = places.single.iter().filter(|(place, _)| *place == self.place);
+                let rest: alloc::vec::Vec<_> = rest.map(|(_, entry)| entry.program.program()).collect();
+                let _ended = self.shared.engine.place(&self.place, &rest);
+            }
+        }
+        drop(places);
+        drop(dropped);
+    }
+}
+
+impl<E: Engine> Drop for LinkObject<E> {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 
@@ -84,62 +153,172 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_create(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let create: LinkCreate = attr.get()?;
         let program = caller.handle(create.prog_fd)?.program()?;
-        let attachment = match create.attach_type {
-            attach_type @ (attach::XDP | attach::TCX_INGRESS | attach::TCX_EGRESS) => {
-                let wanted = if attach_type == attach::XDP { XDP_TYPE } else { SCHED_CLS_TYPE };
-                if program.program_type() != wanted {
-                    return Err(Errno::EINVAL);
-                }
-                if attach_type != attach::XDP && (create.more[0] != 0 || create.flags != 0) {
-                    // A place relative to others.
-                    return Err(Errno::EINVAL);
-                }
-                Attachment::Device { index: create.target as u32, attach_type, flags: create.flags }
-            }
-            attach_type @ (attach::FLOW_DISSECTOR | attach::SK_LOOKUP) => {
+        let attach_type = create.attach_type;
+        let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
+        let fits = program.program_type() == place.program_type;
+        if !fits || !expects(self.engine(), &program, attach_type) {
+            return Err(Errno::EINVAL);
+        }
+        let id = self.with(|registry| registry.links.reserve());
+        let entry = Entry { program: Arc::clone(&program), link: Some(id) };
+        let mut group = None;
+        let place = match place.kind {
+            Kind::Group => {
                 if create.flags != 0 {
                     return Err(Errno::EINVAL);
                 }
-                Attachment::Namespace { attach_type }
+                let found = caller.control_group(create.target)?;
+                self.group_add(&found, attach_type, entry, groups::F_MULTI, None)?;
+                Place::ControlGroup { id: group.insert(found).id(), attach_type }
             }
-            attach::NETFILTER => {
-                if create.flags != 0 || create.more[3] != 0 {
-                    return Err(Errno::EINVAL);
-                }
-                let [family, hook, priority, ..] = create.more;
-                Attachment::Netfilter { family, hook, priority: priority as i32 }
-            }
-            attach_type if attach::CGROUP.contains(&attach_type) => {
+            Kind::Network => {
                 if create.flags != 0 {
                     return Err(Errno::EINVAL);
                 }
-                Attachment::ControlGroup { id: caller.control_group(create.target)?, attach_type }
+                let network = caller.network(Some(create.target))?;
+                self.network_add(network, attach_type, entry)?;
+                Place::Network { id: network, attach_type }
             }
-            _ => return Err(Errno::EINVAL),
+            Kind::Sockets => {
+                if create.flags != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                let map = sockets_map(caller, create.target)?;
+                self.sockets_add(&map, attach_type, entry)?;
+                Place::Sockets { map: map.id(), attach_type }
+            }
+            Kind::Device => self.device_link(caller, &create, entry)?,
+            Kind::Xdp => self.xdp_link(&create, entry)?,
+            Kind::Netfilter => self.netfilter_link(caller, &create, entry)?,
         };
-        self.link(caller, program, attachment)
+        self.link(caller, id, program, place, group)
+    }
+
+    fn device_link(
+        &self,
+        caller: &mut impl Caller<E>,
+        create: &LinkCreate,
+        entry: Entry<E>,
+    ) -> Result<Place, Errno> {
+        use crate::ordered::{F_REPLACE, F_WHERE};
+        let attach_type = create.attach_type;
+        let index = self.device(create.target, attach_type)?;
+        let [relative, _, low, high, ..] = create.more;
+        let revision = u64::from(low) | u64::from(high) << 32;
+        let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
+        let to = self.where_to(caller, create.flags, relative, revision, place)?;
+        let shared = self.shared();
+        shared.device_change(&mut shared.places.lock(), (index, attach_type), |list| {
+            // Linux says first what the list is like.
+            let known = create.flags & !(F_WHERE | F_REPLACE) == 0;
+            let mut list_then = list.clone();
+            list_then.attach(entry, &to, None)?;
+            if !known {
+                return Err(Errno::EINVAL);
+            }
+            *list = list_then;
+            Ok(())
+        })?;
+        Ok(Place::Device { index, attach_type })
+    }
+
+    fn xdp_link(&self, create: &LinkCreate, entry: Entry<E>) -> Result<Place, Errno> {
+        let device = create.target as u32;
+        if !self.engine().has_device(device) || create.flags & !XDP_MODES != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if create.flags & XDP_HARDWARE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mode = create.flags;
+        let taken = |place: &Place| matches!(place, Place::Xdp { device: other, .. } if *other == device);
+        let elsewhere =
+            matches!(entry.program.expected_attach_type(), attach_type::XDP_DEVMAP | attach_type::XDP_CPUMAP);
+        self.single_link(Place::Xdp { device, mode }, entry, elsewhere, taken)
+    }
+
+    fn netfilter_link(
+        &self,
+        caller: &mut impl Caller<E>,
+        create: &LinkCreate,
+        entry: Entry<E>,
+    ) -> Result<Place, Errno> {
+        let [family, hook, priority, flags, ..] = create.more;
+        let priority = priority as i32;
+        if create.flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if !FAMILIES.contains(&family) {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        if hook >= HOOKS_END {
+            return Err(Errno::EPROTO);
+        }
+        if flags & !F_DEFRAGMENT != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if priority == i32::MIN || priority == i32::MAX {
+            return Err(Errno::ERANGE);
+        }
+        if flags & F_DEFRAGMENT != 0 {
+            // Nothing here puts fragments together, as in a kernel without the module that does.
+            return Err(if priority <= DEFRAGMENTATION { Errno::ERANGE } else { Errno::ENOENT });
+        }
+        let place = Place::Netfilter { network: caller.network(None)?, family, hook, priority };
+        let same = place.clone();
+        self.single_link(place, entry, false, move |other| *other == same)
+    }
+
+    /// Takes a place for one program, unless it is taken, or the program runs elsewhere.
+    fn single_link(
+        &self,
+        place: Place,
+        entry: Entry<E>,
+        elsewhere: bool,
+        taken: impl Fn(&Place) -> bool,
+    ) -> Result<Place, Errno> {
+        let shared = self.shared();
+        let mut places = shared.places.lock();
+        if places.single.iter().any(|(other, _)| taken(other)) {
+            return Err(Errno::EBUSY);
+        }
+        if elsewhere {
+            return Err(Errno::EINVAL);
+        }
+        self.engine().place(&place, &[entry.program.program()])?;
+        places.single.push((place.clone(), entry));
+        Ok(place)
     }
 
     pub(crate) fn raw_tracepoint_open(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
-        let open: RawTracepoint = attr.get()?;
+        let open: RawTracepoint = attr.get_padded(core::mem::size_of::<RawTracepoint>())?;
         let program = caller.handle(open.prog_fd)?.program()?;
-        if open.name == 0 {
+        if !RAW_TRACEPOINT_TYPES.contains(&program.program_type()) {
             return Err(Errno::EINVAL);
         }
         let name = String::from_utf8(read_text(caller, open.name, TRACEPOINT)?).map_err(|_| Errno::ENOENT)?;
-        self.link(caller, program, Attachment::RawTracepoint(name))
+        if !self.engine().has_tracepoint(&name) {
+            return Err(Errno::ENOENT);
+        }
+        let id = self.with(|registry| registry.links.reserve());
+        let place = Place::RawTracepoint(name);
+        let shared = self.shared();
+        let mut places = shared.places.lock();
+        places.single.push((place.clone(), Entry { program: Arc::clone(&program), link: Some(id) }));
+        drop(places);
+        self.link(caller, id, program, place, None)
     }
 
     fn link(
         &self,
         caller: &mut impl Caller<E>,
+        id: u32,
         program: Arc<ProgramObject<E>>,
-        attachment: Attachment,
+        place: Place,
+        group: Option<ControlGroup>,
     ) -> Result<i64, Errno> {
-        let link = self.engine().attach(program.program(), &attachment)?;
-        let id = self.with(|registry| registry.links.reserve());
-        let state = Mutex::new(State { link: Some(link), program });
-        let object = Arc::new(LinkObject { id, attachment, state });
+        let state = Mutex::new(State { attached: true, program });
+        let object = Arc::new(LinkObject { id, place, group, shared: self.shared(), state });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }
@@ -156,14 +335,7 @@ impl<E: Engine> System<E> {
             (0, _) => return Err(Errno::EINVAL),
             (_, descriptor) => Some(caller.handle(descriptor)?.program()?),
         };
-        let mut state = link.state.lock();
-        if old.is_some_and(|old| !Arc::ptr_eq(&old, &state.program)) {
-            return Err(Errno::EPERM);
-        }
-        let attached = state.link.as_ref().ok_or(Errno::ENOLINK)?;
-        self.engine().replace(attached, new.program())?;
-        let before = core::mem::replace(&mut state.program, new);
-        drop(state);
+        let before = link.update(new, old.as_ref())?;
         drop(before);
         Ok(0)
     }
@@ -171,8 +343,83 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_detach(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let detach: LinkDetach = attr.get()?;
         let link = caller.handle(detach.link_fd)?.link()?;
-        let ended = link.state.lock().link.take();
-        drop(ended);
+        if matches!(link.place, Place::RawTracepoint(_)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        link.detach();
         Ok(0)
+    }
+}
+
+impl<E: Engine> LinkObject<E> {
+    /// Changes its program, and returns the one before. `old`: the one that it must have.
+    fn update(
+        &self,
+        new: Arc<ProgramObject<E>>,
+        old: Option<&Arc<ProgramObject<E>>>,
+    ) -> Result<Arc<ProgramObject<E>>, Errno> {
+        match self.place {
+            Place::RawTracepoint(_) => return Err(Errno::EINVAL),
+            Place::Netfilter { .. } => return Err(Errno::EOPNOTSUPP),
+            _ => {}
+        }
+        let mut places = self.shared.places.lock();
+        let (attached, current) = {
+            let state = self.state.lock();
+            (state.attached, Arc::clone(&state.program))
+        };
+        if !attached {
+            return Err(Errno::ENOLINK);
+        }
+        if old.is_some_and(|old| !Arc::ptr_eq(old, &current)) {
+            return Err(Errno::EPERM);
+        }
+        if new.program_type() != current.program_type() {
+            return Err(Errno::EINVAL);
+        }
+        let engine = &self.shared.engine;
+        match &self.place {
+            Place::ControlGroup { attach_type, .. } => {
+                if !expects(engine, &new, *attach_type) {
+                    return Err(Errno::EINVAL);
+                }
+                if let Some(group) = &self.group {
+                    places.groups.update(group, *attach_type, self.id, Arc::clone(&new));
+                    self.shared.group_changed(&places, group, *attach_type);
+                }
+            }
+            Place::Network { id, attach_type } => {
+                self.shared.network_change(&mut places, (*id, *attach_type), |list| {
+                    let mine = list.iter_mut().filter(|entry| entry.link == Some(self.id));
+                    mine.for_each(|entry| entry.program = Arc::clone(&new));
+                    Ok(())
+                })?;
+            }
+            Place::Device { index, attach_type } => {
+                if !Arc::ptr_eq(&new, &current) {
+                    self.shared.device_change(&mut places, (*index, *attach_type), |list| {
+                        list.update(self.id, Arc::clone(&new))
+                    })?;
+                }
+            }
+            Place::Sockets { map, attach_type } => {
+                engine.place(&self.place, &[new.program()])?;
+                if let Some(entry) = places.sockets.get_mut(&(*map, *attach_type)) {
+                    entry.program = Arc::clone(&new);
+                }
+            }
+            Place::Xdp { .. } => {
+                if new.expected_attach_type() != current.expected_attach_type() {
+                    return Err(Errno::EINVAL);
+                }
+                engine.place(&self.place, &[new.program()])?;
+                let mine = places.single.iter_mut().filter(|(_, entry)| entry.link == Some(self.id));
+                mine.for_each(|(_, entry)| entry.program = Arc::clone(&new));
+            }
+            Place::RawTracepoint(_) | Place::Netfilter { .. } => return Err(Errno::EINVAL),
+        }
+        let before = core::mem::replace(&mut self.state.lock().program, new);
+        drop(places);
+        Ok(before)
     }
 }

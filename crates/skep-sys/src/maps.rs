@@ -201,14 +201,17 @@ impl<E: Engine> MapObject<E> {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of them ends. Returns what was in the map, if it is to be emptied.
+    /// One of them ends. Returns whether it was the last.
     pub(crate) fn end_use(&self) -> bool {
         // Pairs with the other decrements: the last one sees all that was done through the handles.
-        self.users.fetch_sub(1, Ordering::AcqRel) == 1 && self.kind() == kind::PROG_ARRAY
+        self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// The keys of an array of programs, to be emptied.
-    pub(crate) fn take_held(&self) -> Vec<Vec<u8>> {
+    /// The keys of an array of programs, to be emptied; none for other maps.
+    pub(crate) fn take_programs(&self) -> Vec<Vec<u8>> {
+        if self.kind() != kind::PROG_ARRAY {
+            return Vec::new();
+        }
         let held = core::mem::take(&mut *self.held.lock());
         held.into_keys().collect()
     }
@@ -378,7 +381,7 @@ impl<E: Engine> System<E> {
             kind::SOCKMAP | kind::SOCKHASH => Err(Errno::ENOTSOCK),
             kind::PERF_EVENT_ARRAY => Err(Errno::EBADF),
             kind::CGROUP_ARRAY => {
-                let id = caller.control_group(descriptor(0))? as u32;
+                let id = caller.control_group(descriptor(0))?.id() as u32;
                 engine.update(map.map(), key, Value::Bytes(&id.to_ne_bytes()), flags)
             }
             kind::PROG_ARRAY => {

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::links::LinkObject;
 use crate::maps::MapObject;
 use crate::programs::ProgramObject;
+use crate::stats::StatsObject;
 use crate::system::Shared;
 use alloc::sync::Arc;
 
@@ -19,6 +20,8 @@ pub enum Object<E: Engine> {
     Btf(Arc<BtfObject<E>>),
     /// The attachment of a program.
     Link(Arc<LinkObject<E>>),
+    /// Statistics that are collected as long as somebody holds it.
+    Stats(Arc<StatsObject<E>>),
 }
 
 /// What may be done through a descriptor.
@@ -51,6 +54,7 @@ impl<E: Engine> Object<E> {
             Self::Program(_) => "bpf-prog",
             Self::Btf(_) => "btf",
             Self::Link(_) => "bpf_link",
+            Self::Stats(_) => "bpf-stats",
         }
     }
 
@@ -61,6 +65,7 @@ impl<E: Engine> Object<E> {
             Self::Program(program) => program.id(),
             Self::Btf(btf) => btf.id(),
             Self::Link(link) => link.id(),
+            Self::Stats(stats) => stats.id(),
         }
     }
 }
@@ -72,6 +77,7 @@ impl<E: Engine> Clone for Object<E> {
             Self::Program(program) => Self::Program(Arc::clone(program)),
             Self::Btf(btf) => Self::Btf(Arc::clone(btf)),
             Self::Link(link) => Self::Link(Arc::clone(link)),
+            Self::Stats(stats) => Self::Stats(Arc::clone(stats)),
         }
     }
 }
@@ -84,14 +90,15 @@ impl<E: Engine> Clone for Handle<E> {
 
 impl<E: Engine> Drop for Handle<E> {
     fn drop(&mut self) {
-        if let Object::Map(map) = &self.object
-            && map.end_use()
-        {
-            // Nobody can reach the array but programs: its programs may be those that hold it.
-            for key in map.take_held() {
-                // It may be empty already: another process may have found the array by its identifier.
-                let _emptied = self.shared.engine.delete(map.map(), &key);
-            }
+        let Object::Map(map) = &self.object else { return };
+        if !map.end_use() {
+            return;
+        }
+        // Nobody can reach it but programs, which may be those that it holds.
+        self.shared.end_sockets(map.id());
+        for key in map.take_programs() {
+            // It may be empty already: another process may have found the array by its identifier.
+            let _emptied = self.shared.engine.delete(map.map(), &key);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The system call: which command does what.
 
-use crate::attr::{Attr, ById, EnableStats, IterCreate, MapById, NextId, ObjectPath, TokenCreate};
+use crate::attach::Places;
+use crate::attr::{Attr, ById, IterCreate, MapById, NextId, ObjectPath, TokenCreate};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
 use crate::command::Command;
@@ -11,6 +12,7 @@ use crate::links::LinkObject;
 use crate::maps::{BatchOf, MapObject, access_of};
 use crate::object::{Handle, Object};
 use crate::programs::{ProgramObject, read_text};
+use crate::stats::Statistics;
 use alloc::sync::Arc;
 use core::mem::offset_of;
 use lock_api::Mutex;
@@ -32,6 +34,9 @@ pub struct System<E: Engine> {
 pub(crate) struct Shared<E: Engine> {
     pub(crate) engine: E,
     registry: Mutex<E::Lock, Registry<E>>,
+    /// What is attached. Whoever locks a link or the registry as well locks this first.
+    pub(crate) places: Mutex<E::Lock, Places<E>>,
+    pub(crate) stats: Statistics,
 }
 
 /// All objects by their identifiers.
@@ -53,7 +58,8 @@ impl<E: Engine> System<E> {
     pub fn new(engine: E) -> Self {
         let registry =
             Registry { maps: Ids::new(), programs: Ids::new(), types: Ids::new(), links: Ids::new() };
-        Self { shared: Arc::new(Shared { engine, registry: Mutex::new(registry) }) }
+        let (registry, places) = (Mutex::new(registry), Mutex::new(Places::new()));
+        Self { shared: Arc::new(Shared { engine, registry, places, stats: Statistics::default() }) }
     }
 
     /// Its engine.
@@ -118,11 +124,7 @@ impl<E: Engine> System<E> {
             Command::LinkCreate => self.link_create(caller, &attr),
             Command::LinkUpdate => self.link_update(caller, &attr),
             Command::LinkDetach => self.link_detach(caller, &attr),
-            Command::EnableStats => {
-                // Only run times, which are not counted yet.
-                let stats: EnableStats = attr.get()?;
-                Err(if stats.kind == 0 { Errno::EOPNOTSUPP } else { Errno::EINVAL })
-            }
+            Command::EnableStats => self.enable_stats(caller, &attr),
             Command::TokenCreate => {
                 let create: TokenCreate = attr.get()?;
                 if create.flags != 0 {
@@ -143,9 +145,10 @@ impl<E: Engine> System<E> {
                 // No link of this library is one of an iterator.
                 Err(Errno::EINVAL)
             }
-            Command::ProgAttach | Command::ProgDetach | Command::ProgQuery | Command::TaskFdQuery => {
-                Err(Errno::EINVAL)
-            }
+            Command::ProgAttach => self.prog_attach(caller, &attr),
+            Command::ProgDetach => self.prog_detach(caller, &attr),
+            Command::ProgQuery => self.prog_query(caller, &attr),
+            Command::TaskFdQuery => self.task_fd_query(caller, &attr),
         }
     }
 
@@ -153,7 +156,7 @@ impl<E: Engine> System<E> {
         let (fields, directory) = path_fields(attr, F_PATH_FD)?;
         // Linux tries it as each kind of object, and says of none why it is not one.
         let handle = caller.handle(fields.bpf_fd).or(Err(Errno::EINVAL))?;
-        if matches!(handle.object(), Object::Btf(_)) {
+        if matches!(handle.object(), Object::Btf(_) | Object::Stats(_)) {
             return Err(Errno::EINVAL);
         }
         let path = read_path(caller, fields.pathname)?;

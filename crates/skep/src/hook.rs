@@ -111,7 +111,7 @@ impl Hook {
     /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
-        let id = self.change(Some(program), |list, id| {
+        let id = self.change(&[program], |list, id| {
             list.0.push(Attached { id, program: program.clone() });
         })?;
         Ok(Link { hook: self.clone(), id })
@@ -203,11 +203,30 @@ impl Hook {
         failed
     }
 
-    /// Replaces the list by a changed one, to which `program` is new. Returns its number.
-    fn change(&self, program: Option<&Program>, change: impl FnOnce(&mut List, u64)) -> Result<u64, Error> {
+    /// Ends these links and runs the programs in their place, in that order: a run sees all of the old ones, or all of
+    /// the new ones. They come behind those of other links.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hook::attach`]; nothing has changed then.
+    pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
+        let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
+        let first = self.change(programs, |list, first| {
+            list.0.retain(|attached| !ended(attached));
+            let new =
+                (first..).zip(programs).map(|(id, program)| Attached { id, program: (*program).clone() });
+            list.0.extend(new);
+        })?;
+        let new = (first..).take(programs.len()).map(|id| Link { hook: self.clone(), id });
+        *links = new.collect();
+        Ok(())
+    }
+
+    /// Replaces the list by a changed one, to which `programs` are new. Returns the number of the first of them.
+    fn change(&self, programs: &[&Program], change: impl FnOnce(&mut List, u64)) -> Result<u64, Error> {
         let inner = &self.inner;
         let mut changing = inner.lock();
-        if let Some(program) = program {
+        for program in programs {
             let name = || program.name().to_owned();
             if !Arc::ptr_eq(program.shared(), &inner.shared) {
                 return Err(Error::ForeignProgram { program: name() });
@@ -220,7 +239,7 @@ impl Hook {
             }
         }
         let id = changing.next_id;
-        changing.next_id += 1;
+        changing.next_id += programs.len() as u64;
         // Only the holder of the lock replaces the list.
         let mut list = inner.list().clone();
         change(&mut list, id);
@@ -242,7 +261,7 @@ impl Link {
     /// As [`Hook::attach`]; the old program stays attached then.
     pub fn replace(&self, program: &Program) -> Result<Program, Error> {
         let mut old = None;
-        self.hook.change(Some(program), |list, _| {
+        self.hook.change(&[program], |list, _| {
             if let Some(attached) = list.0.iter_mut().find(|attached| attached.id == self.id) {
                 old = Some(std::mem::replace(&mut attached.program, program.clone()));
             }
@@ -260,7 +279,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // Without a new program there is nothing to compare, so this cannot fail.
-        let _ = self.hook.change(None, |list, _| list.0.retain(|attached| attached.id != self.id));
+        let _ = self.hook.change(&[], |list, _| list.0.retain(|attached| attached.id != self.id));
     }
 }
 

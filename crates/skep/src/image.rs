@@ -13,6 +13,7 @@ use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,6 +50,36 @@ pub(crate) struct Image {
     pub(crate) times: LoadTimes,
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
+    pub(crate) counted: Counted,
+}
+
+/// Runs while they are counted.
+#[derive(Default)]
+pub(crate) struct Counted {
+    nanoseconds: AtomicU64,
+    runs: AtomicU64,
+}
+
+impl Counted {
+    /// Adds a run. The numbers are for people: nothing is ordered by them.
+    pub(crate) fn add(&self, time: Duration) {
+        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.runs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The nanoseconds of all runs.
+    #[cfg(feature = "sys")]
+    pub(crate) fn time(&self) -> u64 {
+        // As in `add`.
+        self.nanoseconds.load(Ordering::Relaxed)
+    }
+
+    /// The number of runs.
+    #[cfg(feature = "sys")]
+    pub(crate) fn runs(&self) -> u64 {
+        // As in `add`.
+        self.runs.load(Ordering::Relaxed)
+    }
 }
 
 /// The numbers of the helpers that work on timers.

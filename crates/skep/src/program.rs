@@ -7,7 +7,7 @@ use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::image::{ALIGNMENT, Buffer, Counted, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
@@ -19,8 +19,9 @@ use skep_maps::Map;
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
 /// it at once.
@@ -99,6 +100,7 @@ impl Program {
             linkage,
             input,
             times,
+            counted: Counted::default(),
         };
         for map in image.maps() {
             shared.dispatch.holders.add(map);
@@ -368,6 +370,53 @@ impl Program {
     /// [`Effects`](crate::packet::Effects), or 0 without either.
     #[inline]
     pub(crate) unsafe fn call(
+        &self,
+        engine: Engine,
+        r1: u64,
+        r2: u64,
+        context: u64,
+        effects: u64,
+    ) -> Result<u64, Error> {
+        // Stored by `Runtime::count_runs`, and not ordered with anything.
+        if self.shared.counts_runs.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.call_counted(engine, r1, r2, context, effects) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.call_now(engine, r1, r2, context, effects) }
+    }
+
+    /// [`Program::call`], counted with its time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn call_counted(
+        &self,
+        engine: Engine,
+        r1: u64,
+        r2: u64,
+        context: u64,
+        effects: u64,
+    ) -> Result<u64, Error> {
+        let started = Instant::now();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.call_now(engine, r1, r2, context, effects) };
+        if result.is_ok() {
+            self.image.counted.add(started.elapsed());
+        }
+        result
+    }
+
+    /// [`Program::call`], whether runs are counted or not.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    #[inline]
+    unsafe fn call_now(
         &self,
         engine: Engine,
         r1: u64,

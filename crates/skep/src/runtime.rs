@@ -13,6 +13,9 @@ use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
+use std::sync::atomic::AtomicBool;
+#[cfg(feature = "sys")]
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Loads objects and runs their programs. Cheap to clone; clones are the same runtime.
@@ -73,6 +76,13 @@ impl Runtime {
     /// is running a program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
+    }
+
+    /// Begins or ends to count runs and their time.
+    #[cfg(feature = "sys")]
+    pub(crate) fn count_runs(&self, on: bool) {
+        // Alone: see the field.
+        self.shared.counts_runs.store(on, Ordering::Relaxed);
     }
 
     /// Waits until no thread runs a program that was replaced or removed before this call, in arrays
@@ -330,6 +340,7 @@ impl RuntimeBuilder {
                 surroundings: self.surroundings,
                 timers: Arc::default(),
                 target_programs: Mutex::default(),
+                counts_runs: AtomicBool::new(false),
             }),
         })
     }

@@ -12,6 +12,7 @@ use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Receives what programs print: the program's name and the message without its line end.
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     /// How programs are compiled.
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
+    /// Whether runs are counted. Alone: a run that begins at the same time may be counted or not.
+    pub(crate) counts_runs: AtomicBool,
     pub(crate) map_memory: u64,
     /// Whether maps are made for other processes to map.
     pub(crate) shares_maps: bool,

@@ -7,9 +7,11 @@
 //! Needs the feature `sys`. `skep exec` serves whole applications with it; an emulator can do the same.
 
 #[cfg(test)]
+mod attach_tests;
+#[cfg(test)]
 mod calls_tests;
-mod links;
 mod maps;
+mod places;
 mod programs;
 mod run;
 #[cfg(test)]
@@ -18,14 +20,14 @@ mod tests;
 use crate::error::Error;
 use crate::runtime::Runtime;
 use crate::world::World;
+use places::Places;
 use skep_btf::Btf;
 use skep_sys::{
-    Attachment, Batch, Engine, Errno, MapRequest, ProgramFacts, ProgramRequest, RunAnswer, RunRequest,
-    RunsOn, Value,
+    Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
+    Value,
 };
 use std::sync::Arc;
 
-pub use links::SysLink;
 pub use maps::SysMap;
 pub use programs::SysProgram;
 
@@ -39,12 +41,13 @@ pub struct SysEngine {
     runtime: Runtime,
     world: Option<World>,
     host_types: Option<Arc<Btf>>,
+    places: Places,
 }
 
 impl SysEngine {
     /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
     pub fn new(runtime: Runtime, world: Option<World>) -> Self {
-        Self { runtime, world, host_types: None }
+        Self { runtime, world, host_types: None, places: Places::default() }
     }
 
     /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
@@ -66,7 +69,6 @@ impl Engine for SysEngine {
     type Types = Arc<Btf>;
     type Map = SysMap;
     type Program = SysProgram;
-    type Link = SysLink;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -154,12 +156,25 @@ impl Engine for SysEngine {
         answer
     }
 
-    fn attach(&self, program: &SysProgram, to: &Attachment) -> Result<SysLink, Errno> {
-        SysLink::attach(self.world.as_ref(), program.program(), to)
+    fn needs_expected_place(&self, program: &SysProgram) -> bool {
+        program.needs_expected_place()
     }
 
-    fn replace(&self, link: &SysLink, program: &SysProgram) -> Result<(), Errno> {
-        link.replace(program.program())
+    fn has_device(&self, index: u32) -> bool {
+        self.world.as_ref().is_some_and(|world| world.machine().find_device(index).is_some())
+    }
+
+    fn has_tracepoint(&self, name: &str) -> bool {
+        places::has_tracepoint(self.host_types.as_deref(), name)
+    }
+
+    fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {
+        let programs: Vec<_> = programs.iter().map(|program| program.program()).collect();
+        self.places.set(self.world.as_ref(), place, &programs)
+    }
+
+    fn count_runs(&self, on: bool) {
+        self.runtime.count_runs(on);
     }
 }
 

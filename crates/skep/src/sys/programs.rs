@@ -21,6 +21,7 @@ pub struct SysProgram {
     gpl_compatible: bool,
     /// As Linux 6.12 computes it.
     tag: [u8; 8],
+    needs_expected_place: bool,
 }
 
 /// `BPF_F_SLEEPABLE`.
@@ -63,6 +64,7 @@ impl SysProgram {
         let tag = skep_isa::tag_sha1(&skep_isa::with_map_descriptors(&source.insns));
         let tag = tag.map_err(|_| Errno::EINVAL)?.0;
         let name = source.name.clone();
+        let elsewhere = elsewhere(&source);
         let maps: Vec<&SysMap> = request.maps.iter().map(|map| map.map()).collect();
         let definitions = definitions(&maps);
         let types = source.btf.clone().or_else(|| maps.iter().find_map(|map| map.types().cloned()));
@@ -90,12 +92,25 @@ impl SysProgram {
             refusal(&error)
         })?;
         let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
-        Ok(Self { program, gpl_compatible, tag })
+        let needs_expected_place = elsewhere.is_some_and(|source| {
+            let object = Object::from_sources(vec![source], definitions.clone(), object.types().cloned());
+            let maps = definitions.iter().zip(&maps);
+            let linker = maps.fold(runtime.linker(&object), |linker, (def, map)| {
+                linker.map(&def.name, Arc::clone(map.map()))
+            });
+            linker.load().is_err()
+        });
+        Ok(Self { program, gpl_compatible, tag, needs_expected_place })
     }
 
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Whether its results mean something only where it expects to be attached.
+    pub(super) fn needs_expected_place(&self) -> bool {
+        self.needs_expected_place
     }
 
     pub(super) fn facts(&self) -> ProgramFacts {
@@ -106,8 +121,8 @@ impl SysProgram {
             compiled: Vec::new(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
-            run_time: 0,
-            run_count: 0,
+            run_time: self.program.image().counted.time(),
+            run_count: self.program.image().counted.runs(),
         }
     }
 }
@@ -129,6 +144,17 @@ fn type_of(number: u32, attach: u32) -> Result<&'static ProgramType, Errno> {
         None if strict => Err(Errno::EINVAL),
         None => plain().ok_or(Errno::EINVAL),
     }
+}
+
+/// A program of outgoing packets of control groups as one of incoming packets, which have fewer results.
+fn elsewhere(source: &ProgramSource) -> Option<ProgramSource> {
+    const CGROUP_SKB: u32 = 8;
+    const EGRESS: u32 = 1;
+    let kind = source.program_type;
+    if (kind.number, kind.attach) != (Some(CGROUP_SKB), Some(EGRESS)) {
+        return None;
+    }
+    Some(ProgramSource { program_type: type_of(CGROUP_SKB, 0).ok()?, ..source.clone() })
 }
 
 type Unusable = (Errno, String);

@@ -2,7 +2,7 @@
 
 use super::SysEngine;
 use crate::{Runtime, World};
-use skep_sys::{Caller, Command, Errno, Handle, System};
+use skep_sys::{Caller, Command, ControlGroup, Errno, Handle, System};
 use std::collections::BTreeMap;
 
 /// A process: 1 MiB of memory from address [`BASE`] on, descriptors, files.
@@ -13,6 +13,15 @@ pub(super) struct Process {
     pub(super) free: usize,
     pub(super) descriptors: BTreeMap<i32, Handle<SysEngine>>,
     pins: BTreeMap<Vec<u8>, Handle<SysEngine>>,
+    /// Other files: directories of control groups, and of its network namespace.
+    pub(super) files: BTreeMap<i32, File>,
+    pub(super) network: u64,
+}
+
+/// A file that is no object of the system call.
+pub(super) enum File {
+    Group(ControlGroup),
+    Network(u64),
 }
 
 pub(super) const BASE: u64 = 0x10000;
@@ -46,12 +55,13 @@ impl Caller<SysEngine> for Seen<'_> {
 
     fn handle(&mut self, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
         // The first three are other files.
-        let other = if (0..3).contains(&descriptor) { Errno::EINVAL } else { Errno::EBADF };
+        let open = (0..3).contains(&descriptor) || self.0.files.contains_key(&descriptor);
+        let other = if open { Errno::EINVAL } else { Errno::EBADF };
         self.0.descriptors.get(&descriptor).cloned().ok_or(other)
     }
 
     fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
-        let free = (3..).find(|number| !self.0.descriptors.contains_key(number)).ok_or(Errno::EMFILE)?;
+        let free = self.0.free_descriptor();
         self.0.descriptors.insert(free, handle);
         Ok(free)
     }
@@ -72,8 +82,24 @@ impl Caller<SysEngine> for Seen<'_> {
         self.0.pins.get(path).cloned().ok_or(Errno::ENOENT)
     }
 
-    fn control_group(&mut self, _: i32) -> Result<u64, Errno> {
-        Err(Errno::EBADF)
+    fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
+        match self.0.files.get(&descriptor) {
+            Some(File::Group(group)) => Ok(group.clone()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {
+        let Some(descriptor) = descriptor else { return Ok(self.0.network) };
+        match self.0.files.get(&descriptor) {
+            Some(File::Network(number)) => Ok(*number),
+            _ => self.handle(descriptor).and(Err(Errno::EINVAL)),
+        }
+    }
+
+    fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
+        // It is the only process.
+        if process == 1 { self.handle(descriptor) } else { Err(Errno::ENOENT) }
     }
 }
 
@@ -82,12 +108,12 @@ impl Caller<SysEngine> for Seen<'_> {
 pub(super) struct Attr(pub(super) Vec<u8>);
 
 impl Attr {
-    fn u32(mut self, at: usize, number: u32) -> Self {
+    pub(super) fn u32(mut self, at: usize, number: u32) -> Self {
         self.put(at, &number.to_ne_bytes());
         self
     }
 
-    fn u64(mut self, at: usize, number: u64) -> Self {
+    pub(super) fn u64(mut self, at: usize, number: u64) -> Self {
         self.put(at, &number.to_ne_bytes());
         self
     }
@@ -109,14 +135,30 @@ const PROG_ARRAY: u32 = 3;
 
 impl Process {
     pub(super) fn new() -> Self {
-        let world = World::new(crate::world::Machine::new());
+        let mut machine = crate::world::Machine::new();
+        machine.add_device(crate::world::Device::new("lo")).unwrap();
+        let world = World::new(machine);
         let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
         Self::of(System::new(SysEngine::new(runtime, Some(world))))
     }
 
-    fn of(system: System<SysEngine>) -> Self {
+    pub(super) fn of(system: System<SysEngine>) -> Self {
         let memory = vec![0; 1 << 20];
-        Self { system, memory, free: 4096, descriptors: BTreeMap::new(), pins: BTreeMap::new() }
+        Self {
+            system,
+            memory,
+            free: 4096,
+            descriptors: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            files: BTreeMap::new(),
+            network: 1,
+        }
+    }
+
+    /// The lowest number that is no open file.
+    pub(super) fn free_descriptor(&self) -> i32 {
+        let used = |number: &i32| self.descriptors.contains_key(number) || self.files.contains_key(number);
+        (3..).find(|number| !used(number)).unwrap_or(i32::MAX)
     }
 
     /// Puts bytes into its memory and returns their address.
@@ -133,23 +175,23 @@ impl Process {
     }
 
     /// A call, with its attributes at the beginning of the memory.
-    fn call(&mut self, command: Command, attr: &Attr) -> Result<i64, Errno> {
+    pub(super) fn call(&mut self, command: Command, attr: &Attr) -> Result<i64, Errno> {
         self.memory[..attr.0.len()].copy_from_slice(&attr.0);
         let system = self.system.clone();
         system.call(&mut Seen(self), command as u32, BASE, attr.0.len() as u32)
     }
 
     /// A field of the attributes after a call.
-    fn answer(&self, at: usize) -> u32 {
+    pub(super) fn answer(&self, at: usize) -> u32 {
         u32::from_ne_bytes(self.memory[at..at + 4].try_into().unwrap())
     }
 
-    fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> Result<i32, Errno> {
+    pub(super) fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> Result<i32, Errno> {
         let attr = Attr::default().u32(0, kind).u32(4, key).u32(8, value).u32(12, entries);
         self.call(Command::MapCreate, &attr).map(|descriptor| descriptor as i32)
     }
 
-    fn element(
+    pub(super) fn element(
         &mut self,
         command: Command,
         map: i32,
@@ -168,19 +210,19 @@ impl Process {
         self.call(command, &attr)
     }
 
-    fn update(&mut self, map: i32, key: &[u8], value: &[u8], flags: u64) -> Result<i64, Errno> {
+    pub(super) fn update(&mut self, map: i32, key: &[u8], value: &[u8], flags: u64) -> Result<i64, Errno> {
         let value = self.put(value);
         self.element(Command::MapUpdateElem, map, key, value, flags)
     }
 
-    fn lookup(&mut self, map: i32, key: &[u8], size: usize) -> Result<Vec<u8>, Errno> {
+    pub(super) fn lookup(&mut self, map: i32, key: &[u8], size: usize) -> Result<Vec<u8>, Errno> {
         let room = self.put(&vec![0; size]);
         self.element(Command::MapLookupElem, map, key, room, 0)?;
         Ok(self.get(room, size).to_vec())
     }
 
     /// A load, with the log's level, and the log.
-    fn load_with(
+    pub(super) fn load_with(
         &mut self,
         program_type: u32,
         text: &str,
@@ -191,7 +233,7 @@ impl Process {
         self.load_bytes(program_type, &insns, level, room)
     }
 
-    fn load_bytes(
+    pub(super) fn load_bytes(
         &mut self,
         program_type: u32,
         insns: &[u8],
@@ -210,12 +252,12 @@ impl Process {
         (answer, String::from_utf8_lossy(&text[..end]).into_owned())
     }
 
-    fn next_id(&mut self, command: Command, after: u32) -> Result<u32, Errno> {
+    pub(super) fn next_id(&mut self, command: Command, after: u32) -> Result<u32, Errno> {
         self.call(command, &Attr::default().u32(0, after).u32(4, 0))?;
         Ok(self.answer(4))
     }
 
-    fn info(&mut self, descriptor: i32, size: usize) -> Vec<u8> {
+    pub(super) fn info(&mut self, descriptor: i32, size: usize) -> Vec<u8> {
         let room = self.put(&vec![0; size]);
         let attr = Attr::default().u32(0, descriptor as u32).u32(4, size as u32).u64(8, room);
         self.call(Command::ObjGetInfoByFd, &attr).unwrap();

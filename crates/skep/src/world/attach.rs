@@ -107,6 +107,39 @@ impl World {
     /// does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
     pub fn attach(&self, program: &Program, device: impl DeviceId, place: Place) -> Result<Link, Error> {
         let index = device.index_in(&self.machine())?;
+        self.check_fits(program, place)?;
+        let hook = self.hook_at(index, place, program);
+        self.changed();
+        hook.attach(program)
+    }
+
+    /// Ends links at a place of a device, and runs other programs there, behind those of other links.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::attach`]; nothing has changed then.
+    #[cfg(feature = "sys")]
+    pub(crate) fn replace_all(
+        &self,
+        links: &mut Vec<Link>,
+        programs: &[&Program],
+        (index, place): (u32, Place),
+    ) -> Result<(), Error> {
+        programs.iter().try_for_each(|program| self.check_fits(program, place))?;
+        let Some(program) = programs.first() else {
+            links.clear();
+            self.changed();
+            return Ok(());
+        };
+        index.index_in(&self.machine())?;
+        let hook = self.hook_at(index, place, program);
+        hook.replace_all(links, programs)?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Checks that programs of its type run at a place, and that it sees this world.
+    fn check_fits(&self, program: &Program, place: Place) -> Result<(), Error> {
         let name = || program.name().to_owned();
         if !Arc::ptr_eq(&program.shared().surroundings, &self.surroundings) {
             return Err(Error::OtherWorld { program: name() });
@@ -119,25 +152,24 @@ impl World {
             }
             Place::Devmap | Place::Cpumap => (false, "programs of elements of maps (TargetMap::set_program)"),
         };
-        if !fits {
-            let given = format!("one of type {type_name}");
-            return Err(Error::WrongAttachment { program: name(), expected: expected.into(), given });
+        if fits {
+            return Ok(());
         }
-        let hook = {
-            let mut hooks = self.points.hooks.write().unwrap_or_else(PoisonError::into_inner);
-            match hooks.get(&(index, place)) {
-                Some(hook) => hook.clone(),
-                None => {
-                    let hook = Runtime::of(program.shared()).hook();
-                    let mut changed = BTreeMap::clone(&hooks);
-                    changed.insert((index, place), hook.clone());
-                    *hooks = Arc::new(changed);
-                    hook
-                }
-            }
-        };
-        self.changed();
-        hook.attach(program)
+        let given = format!("one of type {type_name}");
+        Err(Error::WrongAttachment { program: name(), expected: expected.into(), given })
+    }
+
+    /// The hook at a place, made for programs like this one if there is none.
+    fn hook_at(&self, index: u32, place: Place, program: &Program) -> Hook {
+        let mut hooks = self.points.hooks.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hook) = hooks.get(&(index, place)) {
+            return hook.clone();
+        }
+        let hook = Runtime::of(program.shared()).hook();
+        let mut changed = BTreeMap::clone(&hooks);
+        changed.insert((index, place), hook.clone());
+        *hooks = Arc::new(changed);
+        hook
     }
 
     /// The programs at a place of a device, in the order in which they run.

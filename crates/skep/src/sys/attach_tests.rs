@@ -1,0 +1,168 @@
+//! Programs that are attached through the system call run, and end with what holds them.
+
+use super::SysEngine;
+use super::tests::{Attr, File, Process};
+use crate::{Packet, Runtime, World};
+use skep_sys::{Command, ControlGroup, Errno, System};
+
+const SCHED_CLS: u32 = 3;
+const XDP: u32 = 6;
+const CGROUP_SKB: u32 = 8;
+const SK_SKB: u32 = 14;
+const TCX_INGRESS: u32 = 46;
+const XDP_DEVICE: u32 = 37;
+const SOCKMAP: u32 = 15;
+/// `BPF_F_ALLOW_MULTI` and `BPF_F_BEFORE`.
+const MULTI: u32 = 2;
+const BEFORE: u32 = 8;
+
+/// A process over a world with one device, of index 1.
+fn with_world() -> (Process, World) {
+    let mut machine = crate::world::Machine::new();
+    machine.add_device(crate::world::Device::new("eth0")).unwrap();
+    let world = World::new(machine);
+    let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
+    (Process::of(System::new(SysEngine::new(runtime, Some(world.clone())))), world)
+}
+
+impl Process {
+    fn returning(&mut self, program_type: u32, result: i32) -> i32 {
+        let text = format!("r0 = {result}\nexit");
+        self.load_with(program_type, &text, 0, 0).0.unwrap() as i32
+    }
+
+    fn attach(&mut self, target: u32, program: i32, attach_type: u32, flags: u32) -> Result<i64, Errno> {
+        let attr = Attr::default().u32(0, target).u32(4, program as u32).u32(8, attach_type).u32(12, flags);
+        self.call(Command::ProgAttach, &attr)
+    }
+
+    fn link(&mut self, target: u32, program: i32, attach_type: u32, flags: u32) -> Result<i32, Errno> {
+        let attr = Attr::default().u32(0, program as u32).u32(4, target).u32(8, attach_type).u32(12, flags);
+        self.call(Command::LinkCreate, &attr).map(|link| link as i32)
+    }
+
+    /// A control group with an open directory.
+    fn group(&mut self, outer: &[u64], id: u64) -> u32 {
+        let descriptor = self.free_descriptor();
+        self.files.insert(descriptor, File::Group(ControlGroup::new(outer, id)));
+        descriptor as u32
+    }
+
+    fn count(&mut self, group: u32, effective: bool) -> Result<u32, Errno> {
+        let attr = Attr::default().u32(0, group).u32(4, 0).u32(8, effective.into()).u32(60, 0);
+        self.call(Command::ProgQuery, &attr)?;
+        Ok(self.answer(24))
+    }
+}
+
+fn results(world: &World) -> Vec<u32> {
+    let trace = world.inject("eth0", &mut Packet::new(&[0; 64])).unwrap();
+    trace.hops.iter().map(|hop| hop.result).collect()
+}
+
+#[test]
+fn programs_of_a_device_run_in_the_order_that_callers_asked_for() {
+    let (mut process, world) = with_world();
+    // -1: the next program decides.
+    let [first, second, third] = [-1, -1, 2].map(|result| process.returning(SCHED_CLS, result));
+    process.attach(1, third, TCX_INGRESS, 0).unwrap();
+    assert_eq!(results(&world), [2]);
+    let link = process.link(1, first, TCX_INGRESS, BEFORE).unwrap();
+    assert_eq!(results(&world), [u32::MAX, 2]);
+    process.attach(1, second, TCX_INGRESS, BEFORE).unwrap();
+    assert_eq!(results(&world), [u32::MAX, u32::MAX, 2]);
+    process.descriptors.remove(&link);
+    assert_eq!(results(&world), [u32::MAX, 2], "a link ends with its last descriptor");
+    let detach = Attr::default().u32(0, 1).u32(4, third as u32).u32(8, TCX_INGRESS).u32(12, 0);
+    process.call(Command::ProgDetach, &detach).unwrap();
+    assert_eq!(results(&world), [u32::MAX]);
+    process.descriptors.clear();
+    assert_eq!(results(&world), [u32::MAX], "what no link holds stays");
+}
+
+#[test]
+fn an_xdp_link_makes_room_for_no_other_and_is_replaced_in_place() {
+    let (mut process, world) = with_world();
+    let [pass, drop] = [2, 1].map(|result| process.returning(XDP, result));
+    let link = process.link(1, pass, XDP_DEVICE, 0).unwrap();
+    assert_eq!(process.link(1, drop, XDP_DEVICE, 0), Err(Errno::EBUSY));
+    assert_eq!(results(&world), [2]);
+    let update = Attr::default().u32(0, link as u32).u32(4, drop as u32).u32(12, 0);
+    process.call(Command::LinkUpdate, &update).unwrap();
+    assert_eq!(results(&world), [1]);
+    process.call(Command::LinkDetach, &Attr::default().u32(0, link as u32)).unwrap();
+    assert_eq!(results(&world), []);
+    assert_eq!(process.call(Command::LinkUpdate, &update), Err(Errno::ENOLINK));
+    // The host's own programs count.
+    let object = crate::Object::from_insns(
+        "host",
+        skep_abi::ProgramType::from_name("xdp").unwrap(),
+        skep_isa::assemble("r0 = 2\nexit").unwrap(),
+    );
+    let module = process.system.engine().runtime().load(&object).unwrap();
+    let _host = world.attach(&module.programs()[0], 1, crate::world::Place::Xdp).unwrap();
+    assert_eq!(process.link(1, pass, XDP_DEVICE, 0), Err(Errno::EBUSY));
+}
+
+#[test]
+fn attachments_end_with_their_control_group() {
+    let mut process = Process::new();
+    let (outer, inner) = (process.group(&[1], 10), process.group(&[1, 10], 11));
+    let program = process.returning(CGROUP_SKB, 1);
+    process.attach(outer, program, 0, MULTI).unwrap();
+    let link = process.link(inner, program, 0, 0).unwrap();
+    assert_eq!((process.count(inner, false), process.count(inner, true)), (Ok(1), Ok(2)));
+    assert_eq!(process.system.control_groups(), [10, 11]);
+    let system = process.system.clone();
+    system.end_control_group(11);
+    assert_eq!((process.count(inner, false), process.count(inner, true)), (Ok(0), Ok(1)));
+    assert_eq!(process.info(link, 32)[16..24], [0; 8], "the link's group is gone");
+    let update = Attr::default().u32(0, link as u32).u32(4, program as u32).u32(12, 0);
+    assert_eq!(process.call(Command::LinkUpdate, &update), Err(Errno::ENOLINK));
+    system.end_control_group(10);
+    process.descriptors.clear();
+    assert_eq!(process.next_id(Command::ProgGetNextId, 0), Err(Errno::ENOENT), "nothing holds the program");
+}
+
+#[test]
+fn a_program_of_a_map_of_sockets_that_uses_the_map_ends_with_it() {
+    let mut process = Process::new();
+    let map = process.map(SOCKMAP, 4, 4, 1).unwrap();
+    let text = format!("r1 = map_fd {map}\nr0 = 1\nexit");
+    let text = text.replace(&format!("map_fd {map}"), "0 ll");
+    let mut insns = skep_isa::encode_bytes(&skep_isa::assemble(&text).unwrap()).unwrap();
+    // BPF_PSEUDO_MAP_FD.
+    insns[1] |= 1 << 4;
+    insns[4..8].copy_from_slice(&map.to_ne_bytes());
+    let program = process.load_bytes(SK_SKB, &insns, 0, 0).0.unwrap() as i32;
+    process.attach(map as u32, program, 5, 0).unwrap();
+    process.descriptors.remove(&program);
+    assert!(process.next_id(Command::ProgGetNextId, 0).is_ok(), "the map holds it");
+    process.descriptors.clear();
+    assert_eq!(process.next_id(Command::ProgGetNextId, 0), Err(Errno::ENOENT));
+    assert_eq!(process.next_id(Command::MapGetNextId, 0), Err(Errno::ENOENT));
+}
+
+#[test]
+fn runs_are_counted_while_somebody_asks_for_statistics() {
+    const RUN_TIME: std::ops::Range<usize> = 192..200;
+    const RUN_COUNT: std::ops::Range<usize> = 200..208;
+    let mut process = Process::new();
+    let program = process.returning(XDP, 2);
+    let data = process.put(&[0; 64]);
+    let run = Attr::default().u32(0, program as u32).u32(8, 64).u64(16, data).u32(32, 5).u32(76, 0);
+    let counted = |process: &mut Process| {
+        process.call(Command::ProgTestRun, &run).unwrap();
+        let info = process.info(program, 232);
+        let number = |at: std::ops::Range<usize>| u64::from_ne_bytes(info[at].try_into().unwrap());
+        (number(RUN_COUNT), number(RUN_TIME) > 0)
+    };
+    assert_eq!(counted(&mut process), (0, false));
+    let enable = Attr::default().u32(0, 0);
+    let [first, second] = [(); 2].map(|()| process.call(Command::EnableStats, &enable).unwrap() as i32);
+    assert_eq!(counted(&mut process), (5, true));
+    process.descriptors.remove(&first);
+    assert_eq!(counted(&mut process), (10, true));
+    process.descriptors.remove(&second);
+    assert_eq!(counted(&mut process), (10, true));
+}

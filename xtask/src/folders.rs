@@ -82,6 +82,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "bloom",
             "queue",
             "ring",
+            "perf_event",
             "perf",
             "hash",
             "trie",

@@ -3,18 +3,25 @@
 use crate::arch::{AUDIT, FOREIGN, SECOND};
 use libc::{sock_filter, sock_fprog};
 
-/// The system calls that the supervisor sees; all others go to the kernel.
-const SERVED: [libc::c_long; 4] = [libc::SYS_bpf, libc::SYS_epoll_ctl, libc::SYS_statfs, libc::SYS_fstatfs];
+/// The system calls that the supervisor always sees; all others but those of `Filter::new` go to the kernel.
+const SERVED: [libc::c_long; 5] =
+    [libc::SYS_bpf, libc::SYS_epoll_ctl, libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_perf_event_open];
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 /// The lower half of the fourth argument: the flags of mmap(2).
 const FLAGS: u32 = 16 + 3 * 8;
+/// The lower half of the second argument: the request of ioctl(2).
+const REQUEST: u32 = 16 + 8;
+/// The byte of a request that says whose it is, and that of perf events.
+const WHOSE: u32 = 0xff00;
+const PERF: u32 = 0x2400;
 
 /// A program in the instructions of classic BPF.
 ///
-/// Of the mappings, those of files that are shared are seen: others are as frequent as malloc(3).
+/// Of the mappings, those of files that are shared are seen: others are as frequent as malloc(3). Of the requests by
+/// ioctl(2), those to perf events are seen.
 ///
 /// Calls by another convention, those of 32-bit programs above all, are not served; their bpf(2) does not reach the
 /// kernel's either.
@@ -26,7 +33,6 @@ impl Filter {
         let load = |k| insn(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
         let equal = |k, jt, jf| insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
         let give = |k| insn(libc::BPF_RET | libc::BPF_K, 0, 0, k);
-        let served = SERVED.len() as u8;
         let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
         let foreign = FOREIGN.iter().flat_map(|&(convention, bpf)| {
             let refused = [equal(bpf, 0, 1), give(refuse), give(libc::SECCOMP_RET_ALLOW)];
@@ -37,26 +43,29 @@ impl Filter {
         program.extend(foreign);
         program.push(load(NUMBER));
         program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
-        let allow = || give(libc::SECCOMP_RET_ALLOW);
-        let calculate = |operation, k| insn(operation | libc::BPF_K, 0, 0, k);
+        let (allow, notify) = (|| give(libc::SECCOMP_RET_ALLOW), || give(libc::SECCOMP_RET_USER_NOTIF));
+        let and = |k| insn(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, k);
         let any = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, libc::MAP_ANONYMOUS as u32);
         let mapping = [
-            equal(libc::SYS_mmap as u32, 1, 0),
-            allow(),
             load(FLAGS),
             any,
             allow(),
-            calculate(libc::BPF_ALU | libc::BPF_AND, libc::MAP_TYPE as u32),
+            and(libc::MAP_TYPE as u32),
             equal(libc::MAP_SHARED as u32, 2, 0),
             equal(libc::MAP_SHARED_VALIDATE as u32, 1, 0),
             allow(),
+            notify(),
         ];
-        for (at, number) in SERVED.iter().enumerate() {
-            // To the last instruction.
-            program.push(equal(*number as u32, served - at as u8 - 1 + mapping.len() as u8, 0));
+        let requests = [load(REQUEST), and(WHOSE), equal(PERF, 1, 0), allow(), notify()];
+        let served = [notify()];
+        let rules = SERVED.iter().map(|number| (*number, &served[..]));
+        // What follows a number decides about all of its calls.
+        for (number, rule) in rules.chain([(libc::SYS_mmap, &mapping[..]), (libc::SYS_ioctl, &requests[..])])
+        {
+            program.push(equal(number as u32, 0, rule.len() as u8));
+            program.extend(rule);
         }
-        program.extend(mapping);
-        program.push(give(libc::SECCOMP_RET_USER_NOTIF));
+        program.push(allow());
         Self(program)
     }
 
@@ -72,10 +81,10 @@ mod tests {
 
     /// Runs the filter as the kernel would.
     fn verdict(convention: u32, number: u32) -> u32 {
-        with_flags(convention, number, 0)
+        with_argument(convention, number, 0)
     }
 
-    fn with_flags(convention: u32, number: u32, flags: u32) -> u32 {
+    fn with_argument(convention: u32, number: u32, argument: u32) -> u32 {
         let Filter(program) = Filter::new();
         let (mut at, mut loaded) = (0, 0);
         loop {
@@ -86,7 +95,7 @@ mod tests {
                     loaded = match insn.k {
                         ARCH => convention,
                         NUMBER => number,
-                        FLAGS => flags,
+                        FLAGS | REQUEST => argument,
                         other => panic!("it reads at {other}"),
                     };
                 }
@@ -127,7 +136,22 @@ mod tests {
             (private | anonymous, false),
         ] {
             let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
-            assert_eq!(with_flags(AUDIT, libc::SYS_mmap as u32, flags), expected, "{flags:#x}");
+            assert_eq!(with_argument(AUDIT, libc::SYS_mmap as u32, flags), expected, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn requests_to_perf_events_are_seen_alone() {
+        for (request, seen) in [
+            (0x2400, true),
+            (0x4004_2408, true),
+            (0xc008_240a, true),
+            (libc::TCGETS as u32, false),
+            (libc::FIONREAD as u32, false),
+            (0x8933, false),
+        ] {
+            let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+            assert_eq!(with_argument(AUDIT, libc::SYS_ioctl as u32, request), expected, "{request:#x}");
         }
     }
 

@@ -43,6 +43,7 @@ mod launch;
 mod listener;
 mod mapped;
 mod memory;
+mod perf;
 mod process;
 mod serve;
 mod table;

@@ -107,11 +107,16 @@ impl Listener {
 
     /// Gives the process a descriptor of the same open file, closed on exec.
     pub(crate) fn add(&self, call: &Call, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        self.add_with(call, file, libc::O_CLOEXEC)
+    }
+
+    /// The same, with other flags: `O_CLOEXEC` or 0.
+    pub(crate) fn add_with(&self, call: &Call, file: BorrowedFd<'_>, flags: i32) -> Result<i32, Errno> {
         // SAFETY: plain numbers.
         let mut request: libc::seccomp_notif_addfd = unsafe { zeroed() };
         request.id = call.id;
         request.srcfd = file.as_fd().as_raw_fd() as u32;
-        request.newfd_flags = libc::O_CLOEXEC as u32;
+        request.newfd_flags = flags as u32;
         // SAFETY: the descriptor is a listener, which reads such a structure; the file is open.
         let descriptor = unsafe { libc::ioctl(self.0.as_raw_fd(), ADD_DESCRIPTOR, &raw mut request) };
         if descriptor >= 0 {

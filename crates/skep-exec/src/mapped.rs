@@ -1,12 +1,14 @@
-//! Maps that a process maps or waits for: mmap(2) and epoll_ctl(2) of their descriptors.
+//! Maps and perf events that a process maps or waits for: mmap(2) and epoll_ctl(2) of their descriptors.
 //!
 //! An array with `BPF_F_MMAPABLE` and a ring buffer are files of memory ([`skep::Map::file`]), so the kernel maps them
 //! once it was looked at what the process asks for. No memory file can be waited for: in its place the process's epoll
-//! descriptor gets the map's bell ([`skep::Map::bell`]).
+//! descriptor gets the map's bell ([`skep::Map::bell`]), and so it is with perf events ([`perf`]).
 
 use crate::listener::Answer;
+use crate::perf;
 use crate::process::Process;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use skep::PerfEvent;
 use skep::sys::SysEngine;
 use skep_sys::{Errno, MapObject, Object};
 use std::sync::Arc;
@@ -22,20 +24,49 @@ const F_MMAPABLE: u32 = 1 << 10;
 /// The bits that say what an epoll descriptor waits for; the others say how.
 const WAITED_FOR: u32 = 0x0fff_ffff;
 
-/// The map of a descriptor, if it is one.
-fn map_of(process: &Process<'_>, descriptor: i32) -> Option<Arc<MapObject<SysEngine>>> {
+/// What can be mapped and waited for.
+enum Target {
+    Map(Arc<MapObject<SysEngine>>),
+    Event(Arc<PerfEvent>),
+}
+
+/// What a descriptor refers to, if it is that.
+fn target_of(process: &Process<'_>, descriptor: i32) -> Option<Target> {
     let (file, _) = process.file(descriptor).ok()?;
+    if let Some(event) = process.table.find_event(file) {
+        return Some(Target::Event(event));
+    }
     match process.table.find(file)?.object() {
-        Object::Map(map) => Some(Arc::clone(map)),
+        Object::Map(map) => Some(Target::Map(Arc::clone(map))),
         _ => None,
+    }
+}
+
+impl Target {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Map(map) => map.map().map().bell(),
+            Self::Event(event) => Some(event.bell()),
+        }
+    }
+
+    fn has_unread(&self) -> bool {
+        match self {
+            Self::Map(map) => map.map().map().ring_query(0) != 0,
+            Self::Event(event) => event.has_unread(),
+        }
     }
 }
 
 /// A shared mapping of a file, which the kernel makes if Linux would make it of such a map.
 pub(crate) fn mmap(process: &Process<'_>, arguments: [u64; 6]) -> Answer {
     let [_, len, protection, _, descriptor, offset] = arguments;
-    let Some(map) = map_of(process, descriptor as i32) else { return Answer::Continue };
     let writes = protection & libc::PROT_WRITE as u64 != 0;
+    let map = match target_of(process, descriptor as i32) {
+        Some(Target::Map(map)) => map,
+        Some(Target::Event(event)) => return perf::mmap(&event, len, writes, offset),
+        None => return Answer::Continue,
+    };
     match may_map(&map, len, offset, writes) {
         Ok(()) => Answer::Continue,
         Err(error) => Answer::Error(error),
@@ -75,9 +106,8 @@ fn may_map(map: &MapObject<SysEngine>, len: u64, offset: u64, writes: bool) -> R
 /// A change of what an epoll descriptor waits for.
 pub(crate) fn epoll_ctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
     let [epoll, operation, descriptor, event, ..] = arguments;
-    let Some(map) = map_of(process, descriptor as i32) else { return Answer::Continue };
-    let inner = Arc::clone(map.map().map());
-    let Some(bell) = inner.bell() else { return Answer::Continue };
+    let Some(target) = target_of(process, descriptor as i32) else { return Answer::Continue };
+    let Some(bell) = target.bell() else { return Answer::Continue };
     let mut change = || {
         let mut wanted = libc::epoll_event { events: 0, u64: 0 };
         if operation as i32 != libc::EPOLL_CTL_DEL {
@@ -91,11 +121,13 @@ pub(crate) fn epoll_ctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answe
         if operation as i32 == libc::EPOLL_CTL_ADD {
             let mut count = [0; 8];
             let _silent = rustix::io::read(bell, &mut count);
-            if inner.ring_query(0) != 0 {
+            if target.has_unread() {
                 let _rung = rustix::io::write(bell, &1u64.to_ne_bytes());
             }
         }
-        process.table.waited_for(&map);
+        if let Target::Map(map) = &target {
+            process.table.waited_for(map);
+        }
         change_epoll(&epoll, operation as i32, bell.as_raw_fd(), &mut ours)
     };
     match change() {

@@ -7,11 +7,13 @@ use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use skep::PerfEvent;
 use skep::sys::SysEngine;
 use skep_sys::{Access, Caller, ControlGroup, Errno, Handle, Object};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The kind of arenas.
 const ARENA: u32 = 33;
@@ -46,6 +48,18 @@ impl Process<'_> {
         let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
+    }
+
+    /// The perf event of a descriptor, if it is one of ours.
+    pub(crate) fn event(&self, descriptor: i32) -> Option<Arc<PerfEvent>> {
+        let (file, _) = self.file(descriptor).ok()?;
+        self.table.find_event(file)
+    }
+
+    /// Whether a descriptor is a perf event of the kernel's.
+    pub(crate) fn is_perf_event_of_kernel(&self, descriptor: i32) -> bool {
+        let link = readlink(&*self.path(&format!("fd/{descriptor}")), Vec::new());
+        link.is_ok_and(|link| link.to_bytes() == b"anon_inode:[perf_event]")
     }
 
     /// A descriptor of the same open file as one of its own.
@@ -203,5 +217,10 @@ impl Caller<SysEngine> for Process<'_> {
         }
         let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
         self.table.find((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)
+    }
+
+    fn perf_event(&mut self, descriptor: i32) -> Result<Arc<PerfEvent>, Errno> {
+        let (file, _) = self.file(descriptor)?;
+        self.table.find_event(file).ok_or(Errno::EBADF)
     }
 }

@@ -3,6 +3,7 @@
 use crate::groups::Watched;
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
+use crate::perf;
 use crate::process::Process;
 use crate::table::Table;
 use crate::turn::Turn;
@@ -129,6 +130,8 @@ impl Server {
                 self.system.call(&mut process, first as u32, second, third as u32)
             }
             libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
+            libc::SYS_perf_event_open => return perf::open(&mut process, call.arguments),
+            libc::SYS_ioctl => return perf::ioctl(&mut process, call.arguments),
             libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
             libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),

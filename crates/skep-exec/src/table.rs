@@ -24,10 +24,13 @@ use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
+use skep::PerfEvent;
 use skep::sys::SysEngine;
 use skep_sys::{Access, Errno, Handle, MapObject, Object};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// `F_SETSIG` of fcntl(2).
@@ -36,8 +39,9 @@ const F_SETSIG: libc::c_int = 10;
 /// How long each call looks at a file that was closed and may be open elsewhere.
 const DOUBT: Duration = Duration::from_millis(20);
 
-/// The kind of maps in [`key_of`].
+/// The kind of maps in [`key_of`], and one for perf events, which have numbers of their own.
 const MAP: u8 = 0;
+const EVENT: u8 = 4;
 
 /// What identifies a file: the device and the number.
 pub(crate) type FileId = (u64, u64);
@@ -47,6 +51,8 @@ pub(crate) type FileId = (u64, u64);
 pub(crate) struct Table {
     inotify: OwnedFd,
     files: Mutex<Files>,
+    /// The number of the next perf event. Relaxed: numbers alone.
+    events: AtomicU32,
 }
 
 #[derive(Default)]
@@ -66,9 +72,15 @@ impl std::fmt::Debug for Files {
     }
 }
 
+/// What a file is.
+enum Held {
+    Object(Handle<SysEngine>),
+    Event(Arc<PerfEvent>),
+}
+
 /// A file that is an object.
 struct File {
-    handle: Handle<SysEngine>,
+    held: Held,
     /// Our own descriptor; `None` for a pin, whose file is the client's.
     memory: Option<OwnedFd>,
     watch: i32,
@@ -78,7 +90,7 @@ struct File {
 impl Table {
     pub(crate) fn new() -> std::io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { inotify, files: Mutex::new(Files::default()) })
+        Ok(Self { inotify, files: Mutex::new(Files::default()), events: AtomicU32::new(1) })
     }
 
     /// The descriptor that is readable when files were closed.
@@ -88,7 +100,33 @@ impl Table {
 
     /// The object of a file.
     pub(crate) fn find(&self, id: FileId) -> Option<Handle<SysEngine>> {
-        self.files.lock().by_id.get(&id).map(|file| file.handle.clone())
+        match &self.files.lock().by_id.get(&id)?.held {
+            Held::Object(handle) => Some(handle.clone()),
+            Held::Event(_) => None,
+        }
+    }
+
+    /// The perf event of a file.
+    pub(crate) fn find_event(&self, id: FileId) -> Option<Arc<PerfEvent>> {
+        match &self.files.lock().by_id.get(&id)?.held {
+            Held::Event(event) => Some(Arc::clone(event)),
+            Held::Object(_) => None,
+        }
+    }
+
+    /// A number for a perf event.
+    pub(crate) fn next_event(&self) -> u32 {
+        self.events.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Opens the file of a new perf event for a client.
+    pub(crate) fn open_event(&self, number: u32, event: Arc<PerfEvent>) -> Result<OwnedFd, Errno> {
+        let memory = counted(&event.file())?;
+        let opened = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let opened = opened.map_err(self::number)?;
+        // Open here until the client has it, as in `open`.
+        self.add(&mut self.files.lock(), Held::Event(event), memory, (EVENT, number))?;
+        Ok(opened)
     }
 
     /// Opens the object's file for a client.
@@ -99,7 +137,7 @@ impl Table {
             Some(id) => *id,
             None => {
                 let memory = memory_of(handle.object())?;
-                self.add(&mut files, handle, Some(memory), key)?
+                self.add(&mut files, Held::Object(handle.with_access(Access::ALL)), memory, key)?
             }
         };
         let memory = files.by_id.get(&id).and_then(|file| file.memory.as_ref()).ok_or(Errno::EIO)?;
@@ -118,25 +156,20 @@ impl Table {
         let id = id_of(&file)?;
         let watch =
             inotify::add_watch(&self.inotify, own_path(&file), WatchFlags::DELETE_SELF).map_err(number)?;
-        let pinned = File { handle: handle.clone(), memory: None, watch, key: key_of(handle.object()) };
+        let held = Held::Object(handle.clone());
+        let pinned = File { held, memory: None, watch, key: key_of(handle.object()) };
         files.by_watch.insert(watch, id);
         files.by_id.insert(id, pinned);
         Ok(())
     }
 
-    fn add(
-        &self,
-        files: &mut Files,
-        handle: &Handle<SysEngine>,
-        memory: Option<OwnedFd>,
-        key: (u8, u32),
-    ) -> Result<FileId, Errno> {
-        let file = memory.as_ref().ok_or(Errno::EIO)?;
-        let id = id_of(file)?;
-        let watch = inotify::add_watch(&self.inotify, own_path(file), WatchFlags::CLOSE).map_err(number)?;
+    fn add(&self, files: &mut Files, held: Held, memory: OwnedFd, key: (u8, u32)) -> Result<FileId, Errno> {
+        let id = id_of(&memory)?;
+        let watch =
+            inotify::add_watch(&self.inotify, own_path(&memory), WatchFlags::CLOSE).map_err(number)?;
         files.by_watch.insert(watch, id);
         files.by_object.insert(key, id);
-        files.by_id.insert(id, File { handle: handle.with_access(Access::ALL), memory, watch, key });
+        files.by_id.insert(id, File { held, memory: Some(memory), watch, key });
         Ok(id)
     }
 
@@ -152,7 +185,7 @@ impl Table {
     pub(crate) fn remind(&self) -> bool {
         let files = self.files.lock();
         for file in files.waited_for.iter().filter_map(|id| files.by_id.get(id)) {
-            if let Object::Map(map) = file.handle.object() {
+            if let Some(map) = file.map() {
                 map.map().map().remind();
             }
         }
@@ -202,19 +235,48 @@ impl Table {
             }
         }
         drop(files);
+        ended.iter().for_each(File::closed);
         drop(ended);
+    }
+}
+
+impl File {
+    fn map(&self) -> Option<&Arc<MapObject<SysEngine>>> {
+        match &self.held {
+            Held::Object(handle) => match handle.object() {
+                Object::Map(map) => Some(map),
+                _ => None,
+            },
+            Held::Event(_) => None,
+        }
+    }
+
+    /// What ends with the last descriptor, even if something else holds the object: an array's perf events are those of
+    /// who opened it, unless they are to be preserved; and an event that nobody reads takes no samples.
+    fn closed(&self) {
+        match (&self.held, self.map()) {
+            (Held::Event(event), _) => event.detach(),
+            (_, Some(map)) if self.memory.is_some() && !map.keeps_perf_events() => {
+                map.map().map().clear_perf_events();
+            }
+            _ => {}
+        }
     }
 }
 
 /// A file for an object: empty, unless it is memory that clients map.
 fn memory_of(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
-    let memory = match object {
-        Object::Map(map) if map.map().map().file().is_some() => {
-            let file = map.map().map().file().ok_or(Errno::EIO)?;
-            open(own_path(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)?
-        }
-        _ => empty(object)?,
-    };
+    if let Object::Map(map) = object
+        && let Some(file) = map.map().map().file()
+    {
+        return counted(&file);
+    }
+    counted(&empty(object)?)
+}
+
+/// Opens a memory file again, so that it counts as open.
+fn counted(file: &impl AsFd) -> Result<OwnedFd, Errno> {
+    let memory = open(own_path(file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
     // Should anybody open the file during the lease's moment, the kernel's signal about it is one that is ignored.
     // SAFETY: numbers, and a descriptor that is open.
     unsafe { libc::fcntl(memory.as_raw_fd(), F_SETSIG, libc::SIGURG) };
@@ -233,7 +295,7 @@ fn empty(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
     let memory = memory.map_err(number)?;
     // Its size is for ever 0: a client that maps it finds nothing, and cannot use up memory.
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(number)?;
-    open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(number)
+    Ok(memory)
 }
 
 /// Whether this is the only open file of its file.

@@ -125,8 +125,8 @@ pub(crate) fn table(
             Targets::new(def.kind, def.max_entries, def.value_size).map(Table::Targets).map_err(failed)
         }
         MapKind::PerfEventArray => {
-            fits(PerfEvents::bytes(def.max_entries.min(options.cpus)))?;
-            Ok(Table::Perf(PerfEvents::new(def.max_entries, options.cpus)))
+            fits(PerfEvents::bytes(def.max_entries, options.cpus))?;
+            PerfEvents::new(def.max_entries, options.cpus).map(Table::Perf).map_err(failed)
         }
         MapKind::Hash
         | MapKind::PercpuHash

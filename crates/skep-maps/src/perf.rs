@@ -8,10 +8,17 @@
 //! ```
 //!
 //! So the host reads samples in the order of their output over all CPUs, and sleeps in one place.
+//!
+//! Elements can also be perf events of another process's ([`PerfEvent`]), as in Linux; samples go there first. A program
+//! finds an element without a lock, so an event that was replaced is dropped after a grace period.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use skep_rcu::{Domain, Grace};
+
+use crate::perf_event::PerfEvent;
 use crate::ring::Ring;
 use crate::values::Values;
 
@@ -22,8 +29,8 @@ pub(crate) const SAMPLE: usize = 8;
 pub(crate) struct PerfEvents {
     /// Made by the first reader.
     pub(crate) ring: OnceLock<Ring>,
-    /// The number of elements.
-    len: u32,
+    /// The elements: null, or what `Arc::into_raw` gave.
+    events: Box<[AtomicPtr<PerfEvent>]>,
     /// Samples that found no room, for each element. Relaxed everywhere: counters alone.
     pub(crate) lost: Box<[AtomicU64]>,
     values: Values,
@@ -31,23 +38,57 @@ pub(crate) struct PerfEvents {
 
 impl PerfEvents {
     /// The bytes that it takes before it is opened.
-    pub(crate) fn bytes(len: u32) -> Option<usize> {
-        (len as usize).checked_mul(size_of::<AtomicU64>())
+    pub(crate) fn bytes(len: u32, cpus: u32) -> Option<usize> {
+        let events = (len as usize).checked_mul(size_of::<AtomicPtr<PerfEvent>>())?;
+        events.checked_add((len.min(cpus) as usize).checked_mul(size_of::<AtomicU64>())?)
     }
 
-    /// An array of that many elements, of which no more are used than there are virtual CPUs.
-    pub(crate) fn new(len: u32, cpus: u32) -> Self {
+    /// An array of that many elements, of which a [`PerfReader`](crate::PerfReader) uses no more than there are virtual
+    /// CPUs.
+    pub(crate) fn new(len: u32, cpus: u32) -> Result<Self, skep_mem::Error> {
+        let mut events = Vec::new();
+        let refused =
+            |_| skep_mem::Error::OutOfMemory { bytes: Self::bytes(len, cpus).unwrap_or(usize::MAX) };
+        events.try_reserve_exact(len as usize).map_err(refused)?;
+        events.resize_with(len as usize, AtomicPtr::default);
         let lost = (0..len.min(cpus)).map(|_| AtomicU64::new(0)).collect();
-        Self { ring: OnceLock::new(), len, lost, values: Values::shared(4) }
+        Ok(Self { ring: OnceLock::new(), events: events.into(), lost, values: Values::shared(4) })
     }
 
     /// The number of elements.
     pub(crate) const fn len(&self) -> u32 {
-        self.len
+        self.events.len() as u32
     }
 
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&*self.lost) + self.ring.get().map_or(0, Ring::memory)
+        size_of_val(&*self.events) + size_of_val(&*self.lost) + self.ring.get().map_or(0, Ring::memory)
+    }
+
+    /// The event of an element.
+    ///
+    /// # Safety
+    ///
+    /// The thread is in a section of the map's domain, and uses the event only in there.
+    pub(crate) unsafe fn event(&self, index: u32) -> Option<&PerfEvent> {
+        // Acquire: pairs with `replace`, for what the event is.
+        let event = self.events.get(index as usize)?.load(Ordering::Acquire);
+        // SAFETY: it is null, or the element's reference of an event, which is dropped a grace period after it was
+        // replaced.
+        unsafe { event.as_ref() }
+    }
+
+    /// Sets an element, which is below the length, or empties it. Whether there was an event.
+    pub(crate) fn replace(&self, index: u32, event: Option<Arc<PerfEvent>>, domain: &Domain) -> bool {
+        let new = event.map_or(ptr::null_mut(), |event| Arc::into_raw(event).cast_mut());
+        // Release for the new one, acquire for the old one: pairs with `event` and with itself.
+        let old = self.events[index as usize].swap(new, Ordering::AcqRel);
+        if old.is_null() {
+            return false;
+        }
+        // SAFETY: it was made by `Arc::into_raw`, and the element does not have it any more.
+        let old = unsafe { Arc::from_raw(old) };
+        domain.call(Grace::Both, move || drop(old));
+        true
     }
 
     pub(crate) fn values(&self) -> &Values {
@@ -58,6 +99,18 @@ impl PerfEvents {
     pub(crate) fn lose(&self, index: u32) {
         if let Some(lost) = self.lost.get(index as usize) {
             lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for PerfEvents {
+    fn drop(&mut self) {
+        for event in &mut self.events {
+            let event = *event.get_mut();
+            if !event.is_null() {
+                // SAFETY: as in `replace`; nobody uses the map any more.
+                drop(unsafe { Arc::from_raw(event) });
+            }
         }
     }
 }

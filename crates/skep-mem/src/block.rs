@@ -13,7 +13,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::error::Error;
 use crate::file::{FileMemory, Mapped};
@@ -102,6 +102,19 @@ impl Block {
     pub fn in_file(name: &str, len: usize) -> Result<Self, Error> {
         Self::reserved_for(len, 1)?;
         let memory = FileMemory::new(name, len)?;
+        Ok(Self { base: memory.base(), memory: Backing::File(memory), len })
+    }
+
+    /// The same in a file that exists, as [`memory_file`](crate::memory_file) makes it. Its size is set, and never
+    /// changes afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As [`in_file`](Self::in_file); [`Error::OutOfMemory`] also if the file is none of that kind, or if others who have
+    /// it forbid the size.
+    pub fn in_given_file(file: OwnedFd, len: usize) -> Result<Self, Error> {
+        Self::reserved_for(len, 1)?;
+        let memory = FileMemory::of(file, len)?;
         Ok(Self { base: memory.base(), memory: Backing::File(memory), len })
     }
 

@@ -15,7 +15,7 @@
 use std::ptr::{self, NonNull};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Error;
@@ -25,6 +25,22 @@ use crate::region::page;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another process has mapped the memory for writing: it must unmap it first")]
 pub struct Mapped;
+
+/// An empty file in memory, for [`Block::in_given_file`](crate::Block::in_given_file). `name` is for people: `/proc`
+/// shows it.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`], also if there are too many open files.
+pub fn memory_file(name: &str) -> Result<OwnedFd, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know that flag.
+        Err(rustix::io::Errno::INVAL) => memfd_create(name, flags),
+        made => made,
+    };
+    file.map_err(|_| Error::OutOfMemory { bytes: 0 })
+}
 
 #[derive(Debug)]
 pub(crate) struct FileMemory {
@@ -42,21 +58,22 @@ unsafe impl Sync for FileMemory {}
 impl FileMemory {
     /// `len` is not 0, and is rounded up to whole pages.
     pub(crate) fn new(name: &str, len: usize) -> Result<Self, Error> {
+        Self::of(memory_file(name)?, len)
+    }
+
+    /// The same in a file that exists. Others may have it already, so its size is looked at once it cannot change.
+    pub(crate) fn of(file: OwnedFd, len: usize) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: 1, size: len };
         let len = len
             .checked_next_multiple_of(page())
             .filter(|&len| len <= isize::MAX as usize)
             .ok_or(too_large)?;
         let refused = |_| Error::OutOfMemory { bytes: len };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3 does not know that flag.
-            Err(rustix::io::Errno::INVAL) => memfd_create(name, flags),
-            made => made,
-        };
-        let file = file.map_err(refused)?;
         ftruncate(&file, len as u64).map_err(refused)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(refused)?;
+        if fstat(&file).map_err(refused)?.st_size as u64 != len as u64 {
+            return Err(Error::OutOfMemory { bytes: len });
+        }
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
         let base = unsafe { mmap(ptr::null_mut(), len, both, MapFlags::SHARED, &file, 0) };
@@ -165,6 +182,16 @@ mod tests {
         let memory = FileMemory::new("test", page()).unwrap();
         assert!(ftruncate(memory.file(), 0).is_err());
         assert!(ftruncate(memory.file(), 3 * page() as u64).is_err());
+    }
+
+    #[test]
+    fn a_file_that_somebody_keeps_from_growing_becomes_no_memory() {
+        let file = memory_file("test").unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        assert!(FileMemory::of(file, page()).is_err());
+        let file = memory_file("test").unwrap();
+        ftruncate(&file, 100 * page() as u64).unwrap();
+        assert_eq!(fstat(FileMemory::of(file, page()).unwrap().file()).unwrap().st_size as usize, page());
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub use block::Block;
 pub use cache::{Cache, Era};
 pub use error::Error;
 #[cfg(not(loom))]
-pub use file::Mapped;
+pub use file::{Mapped, memory_file};
 pub use options::CacheOptions;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;

@@ -97,4 +97,14 @@ pub trait Caller<E: Engine> {
     ///
     /// [`Errno::ENOENT`] if there is no such process; otherwise those of [`Caller::handle`].
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno>;
+
+    /// The perf event that a descriptor refers to. Without perf events, none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing.
+    fn perf_event(&mut self, descriptor: i32) -> Result<E::PerfEvent, Errno> {
+        let _no_such_thing = descriptor;
+        Err(Errno::EBADF)
+    }
 }

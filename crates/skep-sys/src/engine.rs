@@ -20,6 +20,8 @@ pub trait Engine: Sized + 'static {
     type Map;
     /// A loaded program.
     type Program;
+    /// What programs output samples to.
+    type PerfEvent;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -155,6 +157,8 @@ pub enum Value<'a, E: Engine> {
     Map(&'a E::Map),
     /// Bytes of a redirection target, and the program that runs there.
     Target(&'a [u8], Option<&'a E::Program>),
+    /// A perf event.
+    PerfEvent(&'a E::PerfEvent),
 }
 
 /// A map to create. Sizes and flags are as the caller gave them.

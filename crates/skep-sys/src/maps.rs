@@ -117,6 +117,11 @@ impl<E: Engine> MapObject<E> {
         self.create.map_type
     }
 
+    /// Whether its perf events stay when the descriptors of the map are closed.
+    pub fn keeps_perf_events(&self) -> bool {
+        self.create.map_flags & F_PRESERVE_ELEMS != 0
+    }
+
     /// The flags that it was created with.
     pub fn flags(&self) -> u32 {
         self.create.map_flags
@@ -377,9 +382,12 @@ impl<E: Engine> System<E> {
             }
             kind::RINGBUF | kind::USER_RINGBUF => Err(Errno::ENOTSUPP),
             kind::ARENA => Err(Errno::EOPNOTSUPP),
-            // No descriptor is a socket of the engine's, or a perf event.
+            // No descriptor is a socket of the engine's.
             kind::SOCKMAP | kind::SOCKHASH => Err(Errno::ENOTSOCK),
-            kind::PERF_EVENT_ARRAY => Err(Errno::EBADF),
+            kind::PERF_EVENT_ARRAY => {
+                let event = caller.perf_event(descriptor(0))?;
+                engine.update(map.map(), key, Value::PerfEvent(&event), flags)
+            }
             kind::CGROUP_ARRAY => {
                 let id = caller.control_group(descriptor(0))?.id() as u32;
                 engine.update(map.map(), key, Value::Bytes(&id.to_ne_bytes()), flags)
@@ -430,7 +438,6 @@ impl<E: Engine> System<E> {
         }
         match map.kind() {
             kind::RINGBUF | kind::USER_RINGBUF => return Err(Errno::ENOTSUPP),
-            kind::PERF_EVENT_ARRAY => return Err(Errno::ENOENT),
             _ => {}
         }
         if map.mirrored() {

@@ -69,6 +69,7 @@ impl Engine for SysEngine {
     type Types = Arc<Btf>;
     type Map = SysMap;
     type Program = SysProgram;
+    type PerfEvent = Arc<skep_maps::PerfEvent>;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()

@@ -4,6 +4,7 @@
 //! variable `SCENARIO` says.
 
 mod mapped;
+mod perf;
 
 use skep::Runtime;
 use skep::sys::SysEngine;
@@ -336,7 +337,7 @@ fn application() {
             }));
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
-        other => assert!(mapped::application(other), "no scenario {other}"),
+        other => assert!(mapped::application(other) || perf::application(other), "no scenario {other}"),
     }
 }
 
@@ -382,7 +383,7 @@ fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> 
 /// Descriptors of this process that are a supervisor's.
 fn descriptors() -> usize {
     let ours = |link: &str| {
-        ["bpf", "btf", "seccomp", "inotify", "eventfd", "eventpoll", "pidfd"]
+        ["bpf", "btf", "perf_event", "seccomp", "inotify", "eventfd", "eventpoll", "pidfd"]
             .iter()
             .any(|part| link.contains(part))
     };

@@ -11,12 +11,12 @@ const RDONLY_PROG: u64 = 1 << 7;
 const MMAPABLE: u64 = 1 << 10;
 const PAGE: usize = 4096;
 
-fn map(kind: u64, key: u64, value: u64, entries: u64, flags: u64) -> i32 {
+pub(super) fn map(kind: u64, key: u64, value: u64, entries: u64, flags: u64) -> i32 {
     bpf(0, &[(0, kind, 4), (4, key, 4), (8, value, 4), (12, entries, 4), (16, flags, 4)]).unwrap() as i32
 }
 
 /// A shared mapping, or the error's number.
-fn mmap(file: i32, len: usize, protection: i32, offset: usize) -> Result<*mut u8, i32> {
+pub(super) fn mmap(file: i32, len: usize, protection: i32, offset: usize) -> Result<*mut u8, i32> {
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at =
         unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file, offset as i64) };
@@ -27,17 +27,17 @@ fn mmap(file: i32, len: usize, protection: i32, offset: usize) -> Result<*mut u8
     }
 }
 
-fn unmap(at: *mut u8, len: usize) {
+pub(super) fn unmap(at: *mut u8, len: usize) {
     // SAFETY: a mapping of this test.
     unsafe { libc::munmap(at.cast(), len) };
 }
 
-fn close(file: i32) {
+pub(super) fn close(file: i32) {
     // SAFETY: a descriptor of this test.
     unsafe { libc::close(file) };
 }
 
-fn word(at: *mut u8, offset: usize) -> &'static AtomicU64 {
+pub(super) fn word(at: *mut u8, offset: usize) -> &'static AtomicU64 {
     // SAFETY: within a mapping that stays until the process ends, or is not used after its end.
     unsafe { &*at.add(offset).cast() }
 }

@@ -1,8 +1,12 @@
 //! Arrays of perf events, for programs. The host has a [`PerfReader`](crate::PerfReader).
 
+use std::sync::Arc;
+
 use super::Map;
-use crate::op_error::errno;
+use crate::error::MapError;
+use crate::op_error::{OpError, errno};
 use crate::perf::{PerfEvents, SAMPLE};
+use crate::perf_event::PerfEvent;
 use crate::ring::protocol::{Outcome, Wakeup};
 use crate::ring::{self, Ring};
 use crate::table::Table;
@@ -17,7 +21,8 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// Both parts are readable for their lengths, at any alignment; others may write there.
+    /// Both parts are readable for their lengths, at any alignment; others may write there. The calling thread is in a
+    /// section of the map's domain if elements are perf events ([`set_perf_event`](Self::set_perf_event)).
     pub unsafe fn perf_output_ptr(
         &self,
         index: u32,
@@ -28,6 +33,11 @@ impl Map {
         let Some(events) = self.perf() else { return -i64::from(errno::EOPNOTSUPP) };
         if index >= events.len() {
             return -i64::from(errno::E2BIG);
+        }
+        // SAFETY: a program's run is in a section, and the reference does not leave this function.
+        if let Some(event) = unsafe { events.event(index) } {
+            // SAFETY: by the caller's contract.
+            return unsafe { event.output(cpu, first, second) };
         }
         // A ring that nobody reads any more has been closed.
         let Some(ring) = events.ring.get().filter(|ring| ring.shared().control.is_claimed()) else {
@@ -51,6 +61,31 @@ impl Map {
             ring::commit(record, Outcome::Submitted, Wakeup::Usual);
         }
         0
+    }
+
+    /// Puts a perf event into an element, or empties it. Samples for that element go to the event from then on. Returns
+    /// whether there was another one.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::NotPerfEvents`] for other kinds, [`MapError::OutOfRange`].
+    pub fn set_perf_event(&self, index: u32, event: Option<&Arc<PerfEvent>>) -> Result<bool, MapError> {
+        let Some(events) = self.perf() else {
+            return Err(MapError::NotPerfEvents { map: self.name().to_owned(), kind: self.kind() });
+        };
+        if index >= events.len() {
+            return Err(self.explain(OpError::OutOfRange, &index.to_ne_bytes()));
+        }
+        Ok(events.replace(index, event.cloned(), &self.memory.domain))
+    }
+
+    /// Empties all elements that are perf events.
+    pub fn clear_perf_events(&self) {
+        if let Some(events) = self.perf() {
+            (0..events.len()).for_each(|index| {
+                events.replace(index, None, &self.memory.domain);
+            });
+        }
     }
 
     pub(crate) fn perf(&self) -> Option<&PerfEvents> {

@@ -142,6 +142,9 @@ impl SysMap {
                     errno(&error)
                 })
             }
+            (Holds::Bytes, Value::PerfEvent(event)) => {
+                self.map.set_perf_event(index()?, Some(event)).map(drop).map_err(number)
+            }
             (_, Value::Bytes(bytes)) => {
                 let flags = UpdateFlags::from_number(flags).ok_or(Errno::EINVAL)?;
                 let done = if self.has_keys() {
@@ -164,6 +167,9 @@ impl SysMap {
             }
             Holds::Maps(array) => removed(array.remove(index()?).map_err(|error| errno(&error))?.is_some()),
             Holds::MapsByKey(table) => removed(table.remove(key).map_err(|error| errno(&error))?.is_some()),
+            Holds::Bytes if self.map.kind() == MapKind::PerfEventArray => {
+                removed(self.map.set_perf_event(index()?, None).map_err(number)?)
+            }
             Holds::Bytes if self.map.kind() == MapKind::StackTrace => {
                 // There are as many as the next power of two.
                 let most = self.map.def().max_entries.next_power_of_two();

@@ -20,7 +20,8 @@ pub(crate) struct Args {
     /// Show the application this file as the types of its kernel, /sys/kernel/btf/vmlinux.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// The devices, routes and sockets that programs see, from a TOML file. Default: the device lo alone.
+    /// The devices, routes and sockets that programs see, from a TOML file. Default: the device lo alone. With it the
+    /// application sees these devices too, where it asks by routing sockets or their names.
     #[arg(long, value_name = "FILE")]
     world: Option<PathBuf>,
     /// The application and its arguments.
@@ -46,7 +47,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
         engine = engine.host_types(Arc::new(types));
         supervisor_types = Some(path.canonicalize().map_err(|error| named(&error))?);
     }
-    let mut supervisor = Supervisor::new(engine).warn(|line| eprintln!("skep exec: {line}"));
+    // Without a world of its own, the application keeps its network.
+    let supervisor = Supervisor::new(engine).network(args.world.is_some());
+    let mut supervisor = supervisor.warn(|line| eprintln!("skep exec: {line}"));
     if let Some(path) = supervisor_types {
         supervisor = supervisor.types(path);
     }

@@ -1,15 +1,23 @@
 //! The filter of system calls: which of them the supervisor answers.
 
 use crate::arch::{AUDIT, FOREIGN, SECOND};
+use crate::netlink::{HIGH, REQUESTS};
 use libc::{sock_filter, sock_fprog};
 
 /// The system calls that the supervisor always sees; all others but those of `Filter::new` go to the kernel.
 const SERVED: [libc::c_long; 5] =
     [libc::SYS_bpf, libc::SYS_epoll_ctl, libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_perf_event_open];
 
+/// Those that are seen of high descriptors ([`HIGH`]) alone.
+const SOCKETS: [libc::c_long; 4] =
+    [libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_recvfrom, libc::SYS_recvmsg];
+
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
+/// The lower halves of arguments: those of socket(2), and the descriptor of others.
+const FIRST: u32 = 16;
+const THIRD: u32 = 16 + 2 * 8;
 /// The lower half of the fourth argument: the flags of mmap(2).
 const FLAGS: u32 = 16 + 3 * 8;
 /// The lower half of the second argument: the request of ioctl(2).
@@ -28,7 +36,8 @@ const PERF: u32 = 0x2400;
 pub(crate) struct Filter(Vec<sock_filter>);
 
 impl Filter {
-    pub(crate) fn new() -> Self {
+    /// `network`: routing sockets and requests about devices are seen as well.
+    pub(crate) fn new(network: bool) -> Self {
         let insn = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
         let load = |k| insn(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
         let equal = |k, jt, jf| insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
@@ -56,12 +65,32 @@ impl Filter {
             allow(),
             notify(),
         ];
-        let requests = [load(REQUEST), and(WHOSE), equal(PERF, 1, 0), allow(), notify()];
+        let about_devices: &[u32] = if network { &REQUESTS } else { &[] };
+        let mut requests = vec![load(REQUEST)];
+        requests.extend(about_devices.iter().flat_map(|request| [equal(*request, 0, 1), notify()]));
+        requests.extend([and(WHOSE), equal(PERF, 1, 0), allow(), notify()]);
+        let routing = [
+            load(FIRST),
+            equal(libc::AF_NETLINK as u32, 1, 0),
+            allow(),
+            load(THIRD),
+            equal(libc::NETLINK_ROUTE as u32, 1, 0),
+            allow(),
+            notify(),
+        ];
+        let least = |k, jt, jf| insn(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, jt, jf, k);
+        // Numbers of descriptors say which sockets are meant.
+        let high = [load(FIRST), least(HIGH.start, 0, 1), least(HIGH.end, 0, 1), allow(), notify()];
         let served = [notify()];
-        let rules = SERVED.iter().map(|number| (*number, &served[..]));
+        let mut rules: Vec<(libc::c_long, &[sock_filter])> =
+            SERVED.iter().map(|number| (*number, &served[..])).collect();
+        rules.extend([(libc::SYS_mmap, &mapping[..]), (libc::SYS_ioctl, &requests[..])]);
+        if network {
+            rules.push((libc::SYS_socket, &routing));
+            rules.extend(SOCKETS.iter().map(|number| (*number, &high[..])));
+        }
         // What follows a number decides about all of its calls.
-        for (number, rule) in rules.chain([(libc::SYS_mmap, &mapping[..]), (libc::SYS_ioctl, &requests[..])])
-        {
+        for (number, rule) in rules {
             program.push(equal(number as u32, 0, rule.len() as u8));
             program.extend(rule);
         }
@@ -85,7 +114,7 @@ mod tests {
     }
 
     fn with_argument(convention: u32, number: u32, argument: u32) -> u32 {
-        let Filter(program) = Filter::new();
+        let Filter(program) = Filter::new(true);
         let (mut at, mut loaded) = (0, 0);
         loop {
             let insn = program[at];
@@ -95,7 +124,7 @@ mod tests {
                     loaded = match insn.k {
                         ARCH => convention,
                         NUMBER => number,
-                        FLAGS | REQUEST => argument,
+                        FIRST | REQUEST | THIRD | FLAGS => argument,
                         other => panic!("it reads at {other}"),
                     };
                 }
@@ -103,6 +132,7 @@ mod tests {
                 libc::BPF_JMP => {
                     let holds = match u32::from(insn.code) & 0xf0 {
                         libc::BPF_JSET => loaded & insn.k != 0,
+                        libc::BPF_JGE => loaded >= insn.k,
                         _ => loaded == insn.k,
                     };
                     at += usize::from(if holds { insn.jt } else { insn.jf });
@@ -148,11 +178,32 @@ mod tests {
             (0xc008_240a, true),
             (libc::TCGETS as u32, false),
             (libc::FIONREAD as u32, false),
-            (0x8933, false),
+            (0x8912, false),
         ] {
             let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
             assert_eq!(with_argument(AUDIT, libc::SYS_ioctl as u32, request), expected, "{request:#x}");
         }
+    }
+
+    #[test]
+    fn sockets_are_seen_by_the_numbers_of_their_descriptors() {
+        for number in SOCKETS {
+            let seen = |descriptor| {
+                let verdict = with_argument(AUDIT, number as u32, descriptor);
+                verdict == libc::SECCOMP_RET_USER_NOTIF
+            };
+            let expected =
+                [(0, false), (895, false), (896, true), (1023, true), (1024, false), (u32::MAX, false)];
+            for (descriptor, expected) in expected {
+                assert_eq!(seen(descriptor), expected, "{number} of {descriptor}");
+            }
+        }
+        // One argument stands for all here: no family and protocol are both that number.
+        assert_eq!(with_argument(AUDIT, libc::SYS_socket as u32, 16), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(with_argument(AUDIT, libc::SYS_socket as u32, 0), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(with_argument(AUDIT, libc::SYS_ioctl as u32, 0x8933), libc::SECCOMP_RET_USER_NOTIF);
+        let ordinary = Filter::new(false).0.len();
+        assert!(ordinary < Filter::new(true).0.len(), "without a network, sockets cost nothing");
     }
 
     #[test]

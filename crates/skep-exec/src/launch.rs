@@ -45,11 +45,12 @@ pub(crate) struct Prepared {
     pub(crate) types: bool,
 }
 
-/// Starts a program under the filter, with that limit of descriptors.
+/// Starts a program under the filter, with that limit of descriptors. `network`: its routing sockets are served.
 pub(crate) fn launch(
     command: &mut Command,
     types: Option<&std::path::Path>,
     limit: Option<libc::rlimit>,
+    network: bool,
 ) -> Result<(Child, Listener, Prepared), Error> {
     use std::os::unix::ffi::OsStrExt;
     let (ours, theirs) = rustix::net::socketpair(
@@ -65,7 +66,7 @@ pub(crate) fn launch(
     // SAFETY: these calls cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let preparation = Preparation {
-        filter: Filter::new(),
+        filter: Filter::new(network),
         socket: theirs.as_raw_fd(),
         user: text(format!("{user} {user} 1").as_bytes())?,
         group: text(format!("{group} {group} 1").as_bytes())?,

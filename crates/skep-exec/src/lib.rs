@@ -43,6 +43,7 @@ mod launch;
 mod listener;
 mod mapped;
 mod memory;
+mod netlink;
 mod perf;
 mod process;
 mod serve;
@@ -104,18 +105,27 @@ pub struct Supervisor {
     trace: Option<Box<serve::Trace>>,
     types: Option<PathBuf>,
     missing: Option<Box<serve::Trace>>,
+    network: bool,
 }
 
 impl Supervisor {
     /// A supervisor with that engine, whose runtime has [`possible_cpus`] virtual CPUs.
     pub fn new(engine: SysEngine) -> Self {
-        Self { system: System::new(engine), trace: None, types: None, missing: None }
+        Self { system: System::new(engine), trace: None, types: None, missing: None, network: false }
     }
 
     /// Receives a line for each call, as strace prints them: `[pid] bpf(BPF_MAP_CREATE, 72) = 3 <21 us>`.
     #[must_use]
     pub fn trace(mut self, line: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.trace = Some(Box::new(line));
+        self
+    }
+
+    /// Shows the application the devices of the engine's world instead of the kernel's, by routing sockets (netlink(7))
+    /// and requests of ioctl(2), so that it can attach programs to them by these. Its other sockets are the kernel's.
+    #[must_use]
+    pub fn network(mut self, shown: bool) -> Self {
+        self.network = shown;
         self
     }
 
@@ -144,10 +154,13 @@ impl Supervisor {
     pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
         let supervise = |what| move |source| Error::Supervise { what, source };
         let table = Table::new().map_err(supervise("notices of closed files"))?;
+        let world = self.system.engine().world().filter(|_| self.network).cloned();
+        let network = world.map(netlink::Network::new).transpose().map_err(supervise("a netlink socket"))?;
         // Each object is a descriptor here; the application has its own limit.
         let limit = Limit::raise();
         let before = limit.as_ref().map(|limit| limit.0);
-        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref(), before)?;
+        let (mut child, listener, prepared) =
+            launch::launch(command, self.types.as_deref(), before, network.is_some())?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.
             let _ended = child.kill().and_then(|()| child.wait());
@@ -168,6 +181,7 @@ impl Supervisor {
             bpffs,
             trace: self.trace,
             groups: groups::Watched::default(),
+            network,
         };
         let (served, status) = thread::scope(|scope| {
             // Linux before 6.11 counts a process as the filter's until somebody has waited for it.

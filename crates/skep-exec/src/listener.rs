@@ -14,6 +14,8 @@ const ADD_DESCRIPTOR: libc::c_ulong = 0x4018_2103;
 const SET_FLAGS: libc::c_ulong = 0x4008_2104;
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the two sides wait for each other, and can share a CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
+/// `SECCOMP_ADDFD_FLAG_SETFD`.
+const SET_NUMBER: u32 = 1;
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
 const CONTINUE: u32 = 1;
 
@@ -112,11 +114,30 @@ impl Listener {
 
     /// The same, with other flags: `O_CLOEXEC` or 0.
     pub(crate) fn add_with(&self, call: &Call, file: BorrowedFd<'_>, flags: i32) -> Result<i32, Errno> {
+        self.give(call, file, flags, None)
+    }
+
+    /// The same, with that number. What has the number is closed.
+    pub(crate) fn add_at(
+        &self,
+        call: &Call,
+        file: BorrowedFd<'_>,
+        flags: i32,
+        number: u32,
+    ) -> Result<i32, Errno> {
+        self.give(call, file, flags, Some(number))
+    }
+
+    fn give(&self, call: &Call, file: BorrowedFd<'_>, flags: i32, number: Option<u32>) -> Result<i32, Errno> {
         // SAFETY: plain numbers.
         let mut request: libc::seccomp_notif_addfd = unsafe { zeroed() };
         request.id = call.id;
         request.srcfd = file.as_fd().as_raw_fd() as u32;
         request.newfd_flags = flags as u32;
+        if let Some(number) = number {
+            request.flags = SET_NUMBER;
+            request.newfd = number;
+        }
         // SAFETY: the descriptor is a listener, which reads such a structure; the file is open.
         let descriptor = unsafe { libc::ioctl(self.0.as_raw_fd(), ADD_DESCRIPTOR, &raw mut request) };
         if descriptor >= 0 {

@@ -50,6 +50,11 @@ impl Process<'_> {
         self.still(((file.st_dev, file.st_ino), access))
     }
 
+    /// Whether a descriptor is open.
+    pub(crate) fn has_descriptor(&self, descriptor: i32) -> bool {
+        readlink(&*self.path(&format!("fd/{descriptor}")), Vec::new()).is_ok()
+    }
+
     /// The perf event of a descriptor, if it is one of ours.
     pub(crate) fn event(&self, descriptor: i32) -> Option<Arc<PerfEvent>> {
         let (file, _) = self.file(descriptor).ok()?;

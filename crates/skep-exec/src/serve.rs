@@ -3,6 +3,7 @@
 use crate::groups::Watched;
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
+use crate::netlink::{self, Network};
 use crate::perf;
 use crate::process::Process;
 use crate::table::Table;
@@ -48,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) trace: Option<Box<Trace>>,
     /// Control groups that programs may be attached to.
     pub(crate) groups: Watched,
+    /// The world's devices, if processes shall see them.
+    pub(crate) network: Option<Network>,
 }
 
 impl Server {
@@ -124,6 +127,20 @@ impl Server {
             groups: &self.groups,
         };
         let [first, second, third, ..] = call.arguments;
+        if let Some(network) = &self.network {
+            let (arguments, process) = (call.arguments, &mut process);
+            match call.number {
+                libc::SYS_socket => return network.open(process, arguments),
+                libc::SYS_sendto => return network.send(&self.system, process, arguments, false),
+                libc::SYS_sendmsg => return network.send(&self.system, process, arguments, true),
+                libc::SYS_recvfrom => return network.receive(process, arguments, false),
+                libc::SYS_recvmsg => return network.receive(process, arguments, true),
+                libc::SYS_ioctl if netlink::is_about_device(second as u32) => {
+                    return network.ioctl(process, arguments);
+                }
+                _ => {}
+            }
+        }
         let answer = match call.number {
             libc::SYS_bpf => {
                 self.table.settle(false);

@@ -31,6 +31,8 @@ pub(crate) struct Places<E: Engine> {
     pub(crate) groups: Groups<E>,
     /// By device and type of attachment.
     pub(crate) devices: BTreeMap<(u32, u32), Ordered<E>>,
+    /// The filters of traffic control behind them.
+    pub(crate) filters: BTreeMap<(u32, u32), Vec<Arc<ProgramObject<E>>>>,
     /// By namespace and type of attachment.
     pub(crate) networks: BTreeMap<(u64, u32), Vec<Entry<E>>>,
     /// By map and type of attachment.
@@ -44,6 +46,7 @@ impl<E: Engine> Places<E> {
         Self {
             groups: Groups::new(),
             devices: BTreeMap::new(),
+            filters: BTreeMap::new(),
             networks: BTreeMap::new(),
             sockets: BTreeMap::new(),
             single: Vec::new(),
@@ -78,7 +81,9 @@ impl<E: Engine> Shared<E> {
         let key = (index, attach_type);
         let mut list = places.devices.get(&key).cloned().unwrap_or_default();
         let result = change(&mut list)?;
-        self.engine.place(&Place::Device { index, attach_type }, &programs(&list.entries))?;
+        let mut run = programs(&list.entries);
+        run.extend(places.filters.get(&key).into_iter().flatten().map(|filter| filter.program()));
+        self.engine.place(&Place::Device { index, attach_type }, &run)?;
         if list.entries.is_empty() {
             places.devices.remove(&key);
         } else {

@@ -22,6 +22,7 @@ mod attr;
 mod btf;
 mod caller;
 mod command;
+mod devices;
 mod engine;
 mod errno;
 mod groups;
@@ -44,6 +45,7 @@ pub use attr::ATTRIBUTE_SIZE;
 pub use btf::BtfObject;
 pub use caller::{Caller, ControlGroup};
 pub use command::Command;
+pub use devices::XdpProgram;
 pub use engine::{
     Batch, Engine, FunctionInfo, LineInfo, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
     RunRequest, RunsOn, Value,

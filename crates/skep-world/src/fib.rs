@@ -138,8 +138,7 @@ pub(crate) fn look_up(machine: &Machine, query: &FibQuery, flags: FibFlags) -> R
     if !from.forwarding {
         return Ok(FibResult::ForwardingDisabled);
     }
-    let viewer =
-        if flags.output { Viewer::Device(query.device) } else { Viewer::Namespace(from.namespace) };
+    let viewer = if flags.output { Viewer::Device(query.device) } else { Viewer::Namespace(from.namespace) };
     let (routes, to) = (machine.routes(), query.destination);
     let route = machine.tables(viewer).and_then(|tables| match query.table {
         _ if !flags.direct => tables.route(routes, to),

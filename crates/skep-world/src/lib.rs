@@ -29,6 +29,8 @@ mod error;
 mod fib;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(test)]
+mod look_up_tests;
 mod mac;
 mod machine;
 mod memory;
@@ -41,8 +43,6 @@ mod socket;
 mod sockets;
 mod task;
 mod tcp;
-#[cfg(test)]
-mod look_up_tests;
 #[cfg(test)]
 mod tests;
 mod views;

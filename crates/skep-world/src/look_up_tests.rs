@@ -17,7 +17,9 @@ fn addresses() -> impl Strategy<Value = IpAddr> {
 
 fn nets() -> impl Strategy<Value = IpNet> {
     (addresses(), prop_oneof![Just(0u8), Just(8), Just(24), Just(31), Just(32), 0u8..=128])
-        .prop_map(|(address, length)| IpNet::new(address, length.min(if address.is_ipv4() { 32 } else { 128 })))
+        .prop_map(|(address, length)| {
+            IpNet::new(address, length.min(if address.is_ipv4() { 32 } else { 128 }))
+        })
         .prop_map(|net| net.expect("the length fits"))
 }
 

@@ -64,12 +64,7 @@ impl Table {
 
 impl Tables {
     /// The route to an address in one table.
-    pub(crate) fn in_table<'a>(
-        &self,
-        routes: &'a [Route],
-        table: u32,
-        address: IpAddr,
-    ) -> Option<&'a Route> {
+    pub(crate) fn in_table<'a>(&self, routes: &'a [Route], table: u32, address: IpAddr) -> Option<&'a Route> {
         let table = match table {
             TABLE_LOCAL => &self.local,
             TABLE_MAIN => &self.main,
@@ -131,7 +126,9 @@ impl Views {
     #[inline]
     fn by_device(&self, given: Given<'_>) -> &BTreeMap<u32, Tables> {
         self.devices.get_or_init(|| {
-            all_tables(given.routes, |route| given.devices.contains_key(&route.device).then_some(route.device))
+            all_tables(given.routes, |route| {
+                given.devices.contains_key(&route.device).then_some(route.device)
+            })
         })
     }
 

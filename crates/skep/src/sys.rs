@@ -58,6 +58,11 @@ impl SysEngine {
         self
     }
 
+    /// The world to whose devices programs are attached.
+    pub fn world(&self) -> Option<&World> {
+        self.world.as_ref()
+    }
+
     /// The runtime.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime

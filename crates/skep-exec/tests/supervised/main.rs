@@ -4,6 +4,7 @@
 //! variable `SCENARIO` says.
 
 mod mapped;
+mod netlink;
 mod perf;
 
 use skep::Runtime;
@@ -337,7 +338,10 @@ fn application() {
             }));
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
-        other => assert!(mapped::application(other) || perf::application(other), "no scenario {other}"),
+        other => {
+            let known = mapped::application(other) || perf::application(other) || netlink::application(other);
+            assert!(known, "no scenario {other}");
+        }
     }
 }
 
@@ -355,11 +359,16 @@ fn supervised(scenario: &str) -> Option<Ran> {
 
 /// The same, where `within` runs it while no other application runs.
 fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status) -> Option<Ran> {
-    let runtime =
-        Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true).build().unwrap();
+    let world = netlink::world(scenario);
+    let mut builder = Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true);
+    if let Some(world) = &world {
+        builder = builder.world(world);
+    }
+    let (runtime, network) = (builder.build().unwrap(), world.is_some());
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
-    let supervisor = Supervisor::new(SysEngine::new(runtime, None))
+    let supervisor = Supervisor::new(SysEngine::new(runtime, world))
+        .network(network)
         .trace(move |line| trace.lock().unwrap().push(line.to_owned()))
         .warn(move |line| miss.lock().unwrap().push(line.to_owned()));
     let mut command = Command::new(std::env::current_exe().unwrap());

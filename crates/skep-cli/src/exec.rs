@@ -53,6 +53,14 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(path) = supervisor_types {
         supervisor = supervisor.types(path);
     }
+    let machine_readable = args.log;
+    supervisor = supervisor.refused(move |refused| {
+        eprintln!("skep exec: refused: {refused}");
+        if machine_readable {
+            let (what, name, times) = (refused.what, &refused.name, refused.times);
+            eprintln!("{}", serde_json::json!({ "refused": what, "name": name, "times": times }));
+        }
+    });
     if args.log {
         supervisor = supervisor.trace(|line| eprintln!("{line}"));
     }

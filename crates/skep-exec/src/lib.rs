@@ -46,10 +46,12 @@ mod memory;
 mod netlink;
 mod perf;
 mod process;
+mod refused;
 mod serve;
 mod table;
 mod turn;
 
+pub use refused::Refused;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serve::Server;
 use skep::sys::SysEngine;
@@ -106,12 +108,20 @@ pub struct Supervisor {
     types: Option<PathBuf>,
     missing: Option<Box<serve::Trace>>,
     network: bool,
+    refused: Option<Box<dyn Fn(&Refused) + Send + Sync>>,
 }
 
 impl Supervisor {
     /// A supervisor with that engine, whose runtime has [`possible_cpus`] virtual CPUs.
     pub fn new(engine: SysEngine) -> Self {
-        Self { system: System::new(engine), trace: None, types: None, missing: None, network: false }
+        Self {
+            system: System::new(engine),
+            trace: None,
+            types: None,
+            missing: None,
+            network: false,
+            refused: None,
+        }
     }
 
     /// Receives a line for each call, as strace prints them: `[pid] bpf(BPF_MAP_CREATE, 72) = 3 <21 us>`.
@@ -136,6 +146,14 @@ impl Supervisor {
         self
     }
 
+    /// Receives, when no process is left, what the application was refused because skep lacks it, one thing at a time.
+    /// Ordinary errors are not among it. Clients try features out, so they may have managed without.
+    #[must_use]
+    pub fn refused(mut self, each: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
+        self.refused = Some(Box::new(each));
+        self
+    }
+
     /// Shows the application a file as `/sys/kernel/btf/vmlinux`.
     #[must_use]
     pub fn types(mut self, path: impl Into<PathBuf>) -> Self {
@@ -154,6 +172,7 @@ impl Supervisor {
     pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
         let supervise = |what| move |source| Error::Supervise { what, source };
         let table = Table::new().map_err(supervise("notices of closed files"))?;
+        let runtime = self.system.engine().runtime().clone();
         let world = self.system.engine().world().filter(|_| self.network).cloned();
         let network = world.map(netlink::Network::new).transpose().map_err(supervise("a netlink socket"))?;
         // Each object is a descriptor here; the application has its own limit.
@@ -194,12 +213,20 @@ impl Supervisor {
                 child.wait()
             });
             let served = server.serve(THREADS).map_err(supervise("the calls"));
+            let lacking = server.system.engine().lacking();
             // Closes the listener: whoever still calls is not served, and must not wait for that.
             drop(server);
             let status = first.join().unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
-            (served, status.map_err(supervise("the application's end")))
+            (served.map(|()| lacking), status.map_err(supervise("the application's end")))
         });
         drop((signals, limit));
+        // What programs used until just now is closed too. It fails only where this thread runs one, which it does not.
+        let _passed = runtime.memory().domain.barrier();
+        let served = served.map(|lacking| {
+            if let Some(each) = &self.refused {
+                lacking.into_iter().for_each(|lack| each(&lack.into()));
+            }
+        });
         served.and(status)
     }
 }

@@ -108,7 +108,9 @@ impl Network {
         let free = HIGH.clone().find(|number| !process.has_descriptor(*number as i32));
         let number = free.ok_or(Errno::EMFILE)?;
         let close = if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        process.listener.add_at(process.call, theirs.as_fd(), close, number)
+        let added = process.listener.add_at(process.call, theirs.as_fd(), close, number);
+        // The number is above the process's limit.
+        added.map_err(|error| if error == Errno::EBADF { Errno::EMFILE } else { error })
     }
 
     /// A process sends: by sendto(2), or a message by sendmsg(2).
@@ -139,6 +141,10 @@ impl Network {
         for request in message::requests(bytes) {
             let mut answer = Answer::new(port);
             let done = self.answer(caller, &request, &mut answer);
+            if done == Err(Errno::EOPNOTSUPP) {
+                let name = format!("{} of a routing socket", request.kind);
+                caller.process.engine.note_lack("request", name);
+            }
             answer.finish(&request, done.map_or_else(|error| error.0, |()| 0));
             for part in answer.parts() {
                 self.give(port, part)?;

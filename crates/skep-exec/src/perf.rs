@@ -71,12 +71,16 @@ fn open_ours(
     }
     if pid != -1 {
         // Programs do not run in any process of the application's.
+        process.engine.note_lack("perf event", "samples of one process");
         return Err(Errno::EOPNOTSUPP);
     }
     let cpus = crate::possible_cpus().map_err(|_| Errno::EIO)?;
     let cpu = u32::try_from(cpu).ok().filter(|cpu| *cpu < cpus).ok_or(Errno::EINVAL)?;
     let id = process.table.next_event();
-    let event = PerfEvent::new(NAME, attr.settings(cpu, id.into())?).map_err(|_| Errno::ENOMEM)?;
+    let settings = attr.settings(cpu, id.into()).inspect_err(|_| {
+        process.engine.note_lack("perf event", "fields of samples other than time, CPU, period and raw");
+    })?;
+    let event = PerfEvent::new(NAME, settings).map_err(|_| Errno::ENOMEM)?;
     let file = process.table.open_event(id, Arc::new(event))?;
     let flags = if flags & FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
     process.listener.add_with(process.call, file.as_fd(), flags).map(i64::from)
@@ -99,11 +103,12 @@ pub(crate) fn ioctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
     let [descriptor, request, argument, ..] = arguments;
     let Some(event) = process.event(descriptor as i32) else {
         let sets_program = request as u32 == request::SET_BPF;
-        return match sets_program && process.is_perf_event_of_kernel(descriptor as i32) {
+        if sets_program && process.is_perf_event_of_kernel(descriptor as i32) {
             // As of a kernel that has no such events.
-            true => Answer::Error(Errno::EOPNOTSUPP),
-            false => Answer::Continue,
-        };
+            process.engine.note_lack("perf event", "programs of functions, tracepoints and counters");
+            return Answer::Error(Errno::EOPNOTSUPP);
+        }
+        return Answer::Continue;
     };
     let done = match request as u32 {
         request::ENABLE => Ok(event.enable(true)),

@@ -26,6 +26,8 @@ pub(crate) struct Process<'a> {
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
+    /// Where it is noted what lacks.
+    pub(crate) engine: &'a SysEngine,
 }
 
 impl Process<'_> {
@@ -169,6 +171,7 @@ impl Caller<SysEngine> for Process<'_> {
             && map.kind() == ARENA
         {
             // Its memory cannot be mapped: refused, as by a kernel without such maps.
+            self.engine.note_lack("map kind", "arena");
             return Err(Errno::EINVAL);
         }
         let file = self.table.open(&handle)?;

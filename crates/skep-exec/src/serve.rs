@@ -6,6 +6,7 @@ use crate::mapped;
 use crate::netlink::{self, Network};
 use crate::perf;
 use crate::process::Process;
+use crate::refused;
 use crate::table::Table;
 use crate::turn::Turn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -125,6 +126,7 @@ impl Server {
             call,
             bpffs: self.bpffs,
             groups: &self.groups,
+            engine: self.system.engine(),
         };
         let [first, second, third, ..] = call.arguments;
         if let Some(network) = &self.network {
@@ -144,7 +146,11 @@ impl Server {
         let answer = match call.number {
             libc::SYS_bpf => {
                 self.table.settle(false);
-                self.system.call(&mut process, first as u32, second, third as u32)
+                let answer = self.system.call(&mut process, first as u32, second, third as u32);
+                if let Err(error) = answer {
+                    refused::command(self.system.engine(), first as u32, error);
+                }
+                answer
             }
             libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
             libc::SYS_perf_event_open => return perf::open(&mut process, call.arguments),

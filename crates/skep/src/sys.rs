@@ -10,6 +10,7 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+mod lacking;
 mod maps;
 mod places;
 mod programs;
@@ -28,6 +29,7 @@ use skep_sys::{
 };
 use std::sync::Arc;
 
+pub use lacking::Lack;
 pub use maps::SysMap;
 pub use programs::SysProgram;
 
@@ -42,12 +44,14 @@ pub struct SysEngine {
     world: Option<World>,
     host_types: Option<Arc<Btf>>,
     places: Places,
+    lacking: lacking::Lacking,
 }
 
 impl SysEngine {
     /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
     pub fn new(runtime: Runtime, world: Option<World>) -> Self {
-        Self { runtime, world, host_types: None, places: Places::default() }
+        let lacking = lacking::Lacking::default();
+        Self { runtime, world, host_types: None, places: Places::default(), lacking }
     }
 
     /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
@@ -56,6 +60,16 @@ impl SysEngine {
     pub fn host_types(mut self, types: Arc<Btf>) -> Self {
         self.host_types = Some(types);
         self
+    }
+
+    /// What clients were refused because the runtime lacks it, and how often, by name. Ordinary errors are not among it.
+    pub fn lacking(&self) -> Vec<(Lack, u64)> {
+        self.lacking.all()
+    }
+
+    /// Notes that a client was refused something that lacks: see [`lacking`](Self::lacking).
+    pub fn note_lack(&self, what: &'static str, name: impl Into<String>) {
+        self.lacking.note(what, name.into());
     }
 
     /// The world to whose devices programs are attached.
@@ -96,7 +110,7 @@ impl Engine for SysEngine {
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
-        SysMap::create(&self.runtime, request)
+        SysMap::create(&self.runtime, &self.lacking, request)
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {
@@ -144,7 +158,7 @@ impl Engine for SysEngine {
         request: &ProgramRequest<'_, Self>,
         log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<SysProgram, Errno> {
-        SysProgram::load(&self.runtime, self.host_types.as_ref(), request, log)
+        SysProgram::load(&self.runtime, (self.host_types.as_ref(), &self.lacking), request, log)
     }
 
     fn facts(&self, program: &SysProgram) -> ProgramFacts {
@@ -176,7 +190,10 @@ impl Engine for SysEngine {
 
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {
         let programs: Vec<_> = programs.iter().map(|program| program.program()).collect();
-        self.places.set(self.world.as_ref(), place, &programs)
+        let set = self.places.set(self.world.as_ref(), place, &programs);
+        // As after a run: the thread has looked at the programs of a place.
+        self.runtime.release_cpu();
+        set
     }
 
     fn count_runs(&self, on: bool) {

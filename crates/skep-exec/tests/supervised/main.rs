@@ -338,6 +338,13 @@ fn application() {
             }));
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
+        "asks for what lacks" => {
+            assert_eq!(bpf(0, &[(0, 33, 4), (12, 1, 4), (16, 1 << 10, 4)]), Err(libc::EINVAL), "an arena");
+            assert_eq!(bpf(32, &[]), Err(libc::EOPNOTSUPP), "statistics");
+            assert_eq!(bpf(32, &[]), Err(libc::EOPNOTSUPP));
+            // An ordinary error.
+            assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
+        }
         other => {
             let known = mapped::application(other) || perf::application(other) || netlink::application(other);
             assert!(known, "no scenario {other}");
@@ -366,11 +373,12 @@ fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> 
     }
     let (runtime, network) = (builder.build().unwrap(), world.is_some());
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-    let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
+    let (trace, miss, refuse) = (Arc::clone(&traced), Arc::clone(&missing), Arc::clone(&traced));
     let supervisor = Supervisor::new(SysEngine::new(runtime, world))
         .network(network)
         .trace(move |line| trace.lock().unwrap().push(line.to_owned()))
-        .warn(move |line| miss.lock().unwrap().push(line.to_owned()));
+        .warn(move |line| miss.lock().unwrap().push(line.to_owned()))
+        .refused(move |refused| refuse.lock().unwrap().push(format!("refused: {refused}")));
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["application", "--exact", "--nocapture", "--test-threads=1"]).env("SCENARIO", scenario);
     let one = ONE.lock();
@@ -401,6 +409,14 @@ fn descriptors() -> usize {
         .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
         .filter(|link| ours(&link.to_string_lossy()))
         .count()
+}
+
+#[test]
+fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
+    let Some((status, traced, _)) = supervised("asks for what lacks") else { return };
+    assert!(status.success(), "{status}\n{}", traced.join("\n"));
+    let refused: Vec<_> = traced.iter().filter(|line| line.starts_with("refused: ")).collect();
+    assert_eq!(refused, ["refused: command BPF_ENABLE_STATS (2 times)", "refused: map kind arena"]);
 }
 
 #[test]

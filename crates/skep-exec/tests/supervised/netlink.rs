@@ -407,6 +407,15 @@ fn attacks() {
     for _ in 0..300 {
         drop(Socket::new());
     }
+    // SAFETY: numbers, and a structure of this test.
+    unsafe {
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        limit.rlim_cur = 64;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        assert_eq!(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), -1);
+    }
+    assert_eq!(failed::<()>(), Err(libc::EMFILE));
 }
 
 #[test]

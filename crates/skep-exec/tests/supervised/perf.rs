@@ -160,8 +160,14 @@ fn reads_samples() {
         // SAFETY: room for as many events.
         unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), 64, milliseconds) }
     };
-    assert_eq!(waited(0), 0);
+    let polled = |milliseconds| {
+        let mut wanted = libc::pollfd { fd: epoll, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor.
+        unsafe { libc::poll(&raw mut wanted, 1, milliseconds) }
+    };
+    assert_eq!((waited(0), polled(0)), (0, 0));
     assert_eq!(run(program), 0);
+    assert_eq!(polled(5000), 1, "the epoll descriptor can be waited for in turn");
     assert!(waited(5000) > 0);
     assert_eq!(take(&rings), 1);
     assert_eq!(waited(60), 0, "one wakeup for one sample");

@@ -1,5 +1,6 @@
 //! Maps that clients create.
 
+use super::lacking::Lacking;
 use super::{SysEngine, errno};
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::contract;
@@ -35,8 +36,15 @@ enum Holds {
 const LOCK: u64 = 4;
 
 impl SysMap {
-    pub(super) fn create(runtime: &Runtime, request: &MapRequest<'_, SysEngine>) -> Result<Self, Errno> {
-        let kind = MapKind::from_number(request.kind).ok_or(Errno::EINVAL)?;
+    pub(super) fn create(
+        runtime: &Runtime,
+        lacking: &Lacking,
+        request: &MapRequest<'_, SysEngine>,
+    ) -> Result<Self, Errno> {
+        let Some(kind) = MapKind::from_number(request.kind) else {
+            lacking.note("map kind", request.kind.to_string());
+            return Err(Errno::EINVAL);
+        };
         // Loaders set the number of CPUs; the call takes what it is given.
         if request.max_entries == 0 && kind.counts_cpus() {
             return Err(Errno::EINVAL);
@@ -54,10 +62,16 @@ impl SysMap {
             types = Some(Arc::clone(btf));
         }
         let object = Object::from_sources(Vec::new(), [def], types.clone());
-        let module = runtime.load(&object).map_err(|error| errno(&error))?;
+        let module = runtime.load(&object).map_err(|error| {
+            lacking.note_error(&error);
+            errno(&error)
+        })?;
         let Some(map) = module.maps.first().cloned() else {
             // The loader leaves out maps that no program needs if it cannot create them.
             let why = module.unused.first().and_then(|unused| unused.error.as_ref());
+            if let Some(MapError::KindNotProvided { kind, .. }) = why {
+                lacking.note("map kind", kind.name().to_owned());
+            }
             return Err(why.map_or(Errno::EINVAL, |error| Errno(error.errno())));
         };
         let holds = if let Some(array) = module.arrays.first() {

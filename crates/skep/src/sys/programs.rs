@@ -1,5 +1,6 @@
 //! Programs that clients load.
 
+use super::lacking::Lacking;
 use super::maps::SysMap;
 use super::{SysEngine, errno};
 use crate::error::Error;
@@ -35,7 +36,7 @@ const STATISTICS: u32 = 4;
 impl SysProgram {
     pub(super) fn load(
         runtime: &Runtime,
-        host: Option<&Arc<Btf>>,
+        (host, lacking): (Option<&Arc<Btf>>, &Lacking),
         request: &ProgramRequest<'_, SysEngine>,
         log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<Self, Errno> {
@@ -44,6 +45,7 @@ impl SysProgram {
         let log = log.unwrap_or(&mut unwatched);
         let program_type = type_of(request.program_type, request.expected_attach_type)?;
         if request.program_type == STRUCT_OPS {
+            lacking.note("program type", "struct_ops".to_owned());
             log("struct_ops programs need a structure of the kernel, of which there is none");
             return Err(Errno::ENOTSUPP);
         }
@@ -86,6 +88,7 @@ impl SysProgram {
         let loaded = linker.load();
         lines.finish(loaded.is_err(), log);
         let module = loaded.map_err(|error| {
+            lacking.note_error(&error);
             if !matches!(error, Error::Refused(_)) {
                 log(&error.to_string());
             }

@@ -37,16 +37,20 @@
 //! only as long as the call waits for its answer.
 
 mod arch;
+mod files;
 mod filter;
+mod front;
 mod launch;
 mod listener;
 mod mapped;
 mod memory;
+mod preload;
 mod process;
 mod serve;
 mod table;
 mod turn;
 
+pub use preload::FrontChoice;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serve::Server;
 use skep::sys::SysEngine;
@@ -85,6 +89,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The library cannot be loaded into the program, although it was asked for.
+    #[error("cannot load the library into {}: {why}; without it (--front notify) all calls are served", .program.display())]
+    Preload {
+        /// The program's name.
+        program: OsString,
+        /// Why.
+        why: String,
+    },
     /// The types cannot be put in their place.
     #[error("cannot show {} as {}: is there such a file, and are mount namespaces allowed?", .path.display(), launch::types_path())]
     Types {
@@ -102,12 +114,19 @@ pub struct Supervisor {
     trace: Option<Box<serve::Trace>>,
     types: Option<PathBuf>,
     missing: Option<Box<serve::Trace>>,
+    front: FrontChoice,
 }
 
 impl Supervisor {
     /// A supervisor with that engine, whose runtime has [`possible_cpus`] virtual CPUs.
     pub fn new(engine: SysEngine) -> Self {
-        Self { system: System::new(engine), trace: None, types: None, missing: None }
+        Self {
+            system: System::new(engine),
+            trace: None,
+            types: None,
+            missing: None,
+            front: FrontChoice::Notify,
+        }
     }
 
     /// Receives a line for each call, as strace prints them: `[pid] bpf(BPF_MAP_CREATE, 72) = 3 <21 us>`.
@@ -131,6 +150,13 @@ impl Supervisor {
         self
     }
 
+    /// Chooses how calls come here. The default is [`FrontChoice::Notify`].
+    #[must_use]
+    pub fn front(mut self, front: FrontChoice) -> Self {
+        self.front = front;
+        self
+    }
+
     /// Runs an application, and returns the status of its first process when none of its processes is left.
     ///
     /// Meanwhile this process ignores SIGINT and SIGQUIT, which a terminal sends to the application as well, and passes
@@ -142,6 +168,8 @@ impl Supervisor {
     pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
         let supervise = |what| move |source| Error::Supervise { what, source };
         let table = Table::new().map_err(supervise("notices of closed files"))?;
+        let files = files::Files::new();
+        let front = preload::prepare(self.front, command, files.as_ref())?;
         // Each object is a descriptor here; the application has its own limit.
         let limit = Limit::raise();
         let before = limit.as_ref().map(|limit| limit.0);
@@ -159,7 +187,7 @@ impl Supervisor {
         }
         let signals = Signals::begin(child.id());
         let bpffs = Some(prepared.bpffs).filter(|device| *device != 0);
-        let server = Server { system: self.system, listener, table, bpffs, trace: self.trace };
+        let server = Server { system: self.system, listener, table, bpffs, trace: self.trace, front };
         let (served, status) = thread::scope(|scope| {
             // Linux before 6.11 counts a process as the filter's until somebody has waited for it.
             let first = scope.spawn(|| {
@@ -176,7 +204,7 @@ impl Supervisor {
             let status = first.join().unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
             (served, status.map_err(supervise("the application's end")))
         });
-        drop((signals, limit));
+        drop((signals, limit, files));
         served.and(status)
     }
 }

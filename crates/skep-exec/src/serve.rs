@@ -1,5 +1,6 @@
 //! Serving: each notified call gets its answer.
 
+use crate::front::Front;
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
 use crate::process::Process;
@@ -44,6 +45,8 @@ pub(crate) struct Server {
     /// The device of the processes' BPF file system.
     pub(crate) bpffs: Option<u64>,
     pub(crate) trace: Option<Box<Trace>>,
+    /// What the library in the processes asks for, if it is there.
+    pub(crate) front: Option<Front>,
 }
 
 impl Server {
@@ -115,7 +118,14 @@ impl Server {
         let answer = match call.number {
             libc::SYS_bpf => {
                 self.table.settle(false);
-                self.system.call(&mut process, first as u32, second, third as u32)
+                let library = self.front.as_ref().and_then(|front| front.answer(&mut process));
+                library.unwrap_or_else(|| {
+                    let answer = self.system.call(&mut process, first as u32, second, third as u32);
+                    if let (Some(front), Ok(_)) = (&self.front, answer) {
+                        front.follow(first as u32);
+                    }
+                    answer
+                })
             }
             libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
             libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),

@@ -130,7 +130,7 @@ pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
     Arena, Map, MapError, MapStats, Member, Options as MapOptions, PerfReader, Policy, Reclamation, Record,
-    RingBuffer, Sample, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
+    RingBuffer, Sample, SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

@@ -4,10 +4,11 @@
 //! variable `SCENARIO` says.
 
 mod mapped;
+mod preloaded;
 
 use skep::Runtime;
 use skep::sys::SysEngine;
-use skep_exec::{Error, Supervisor, possible_cpus};
+use skep_exec::{Error, FrontChoice, Supervisor, possible_cpus};
 use skep_testkit::skip;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -336,7 +337,10 @@ fn application() {
             }));
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
-        other => assert!(mapped::application(other), "no scenario {other}"),
+        other => {
+            let known = mapped::application(other) || preloaded::application(other);
+            assert!(known, "no scenario {other}");
+        }
     }
 }
 
@@ -349,16 +353,21 @@ type Ran = (ExitStatus, Vec<String>, Vec<String>);
 /// Runs a scenario under a supervisor; the status of the application, what was traced, and what was missing. `None`
 /// where filters of system calls are not allowed, as in some containers.
 fn supervised(scenario: &str) -> Option<Ran> {
-    supervise(scenario, |run| run())
+    supervise(scenario, FrontChoice::Notify, |run| run())
 }
 
 /// The same, where `within` runs it while no other application runs.
-fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status) -> Option<Ran> {
+fn supervise(
+    scenario: &str,
+    front: FrontChoice,
+    within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status,
+) -> Option<Ran> {
     let runtime =
         Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true).build().unwrap();
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss) = (Arc::clone(&traced), Arc::clone(&missing));
     let supervisor = Supervisor::new(SysEngine::new(runtime, None))
+        .front(front)
         .trace(move |line| trace.lock().unwrap().push(line.to_owned()))
         .warn(move |line| miss.lock().unwrap().push(line.to_owned()));
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -468,7 +477,7 @@ fn the_supervisor_holds_as_many_objects_as_its_limit_may_be_raised_to() {
         let new = rustix::process::Rlimit { current: Some(current), maximum: limits.maximum };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, new).unwrap();
     };
-    let limited = supervise("holds many", |run| {
+    let limited = supervise("holds many", FrontChoice::Notify, |run| {
         set(64);
         let status = run();
         let now = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -34,6 +34,13 @@ impl Files {
         file.write_all(bytes)?;
         Ok(path)
     }
+
+    /// Makes an empty directory in it.
+    pub(crate) fn directory(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::DirBuilder::new().mode(0o755).create(&path)?;
+        Ok(path)
+    }
 }
 
 impl Drop for Files {

@@ -49,6 +49,11 @@ pub(crate) fn mark(file: &OwnedFd, handle: &Handle<SysEngine>) {
     }
 }
 
+/// Whether a command is no application's.
+pub(crate) fn is_of_the_library(command: u32) -> bool {
+    matches!(command, JOIN | OPEN)
+}
+
 impl Front {
     pub(crate) fn new() -> io::Result<Self> {
         let states = Block::in_file("bpf-states", STATES * size_of::<u64>()).map_err(io::Error::other)?;

@@ -45,6 +45,7 @@ mod listener;
 mod mapped;
 mod memory;
 mod preload;
+mod probed;
 mod process;
 mod serve;
 mod table;
@@ -170,10 +171,12 @@ impl Supervisor {
         let table = Table::new().map_err(supervise("notices of closed files"))?;
         let files = files::Files::new();
         let front = preload::prepare(self.front, command, files.as_ref())?;
+        let types = self.types.is_some();
+        let probed = files.as_ref().map(|files| probed::prepare(files, types)).unwrap_or_default();
         // Each object is a descriptor here; the application has its own limit.
         let limit = Limit::raise();
         let before = limit.as_ref().map(|limit| limit.0);
-        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref(), before)?;
+        let (mut child, listener, prepared) = launch::launch(command, self.types.as_deref(), probed, before)?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.
             let _ended = child.kill().and_then(|()| child.wait());

@@ -1,6 +1,6 @@
 //! Serving: each notified call gets its answer.
 
-use crate::front::Front;
+use crate::front::{self, Front};
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
 use crate::process::Process;
@@ -137,10 +137,10 @@ impl Server {
     }
 
     fn say(&self, trace: &Trace, call: &Call, answer: Answer, started: Instant) {
-        if call.number != libc::SYS_bpf {
+        let number = call.arguments[0] as u32;
+        if call.number != libc::SYS_bpf || front::is_of_the_library(number) {
             return;
         }
-        let number = call.arguments[0] as u32;
         let name =
             Command::from_number(number).map_or_else(|| number.to_string(), |known| known.name().to_owned());
         let result = match answer {

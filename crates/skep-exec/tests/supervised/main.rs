@@ -291,6 +291,25 @@ fn application() {
             let held = u64::from_str_radix(line.trim(), 16).unwrap();
             assert_eq!(held >> 21 & 1, 1, "CAP_SYS_ADMIN in {line}");
         }
+        "probes" => {
+            let read = |path: &str| std::fs::read_to_string(path).unwrap();
+            assert_eq!(read("/proc/sys/net/core/bpf_jit_enable"), "1\n");
+            assert_eq!(read("/proc/sys/net/core/bpf_jit_harden"), "0\n");
+            assert_eq!(read("/proc/sys/kernel/unprivileged_bpf_disabled"), "0\n");
+            assert_eq!(read("/proc/kallsyms"), "");
+            // A namespace with a /proc of its own can still be made.
+            let new = Command::new("unshare").args(["-Urfp", "--mount-proc", "true"]).status().unwrap();
+            assert!(new.success(), "{new}");
+            if std::fs::exists("/proc/config.gz").unwrap() {
+                let unpacked = Command::new("gzip").args(["-dc", "/proc/config.gz"]).output().unwrap();
+                assert!(unpacked.status.success(), "{unpacked:?}");
+                let text = String::from_utf8(unpacked.stdout).unwrap();
+                assert!(
+                    text.contains("\nCONFIG_BPF_JIT=y\n") && text.contains("# CONFIG_KPROBE_EVENTS is"),
+                    "{text}"
+                );
+            }
+        }
         "replaces" => {
             // Descriptors are closed and replaced by a thread while others use them.
             let done = AtomicBool::new(false);
@@ -501,6 +520,13 @@ fn clients_that_ask_for_capabilities_have_them() {
     let Some((status, _, missing)) = supervised("may") else { return };
     // Without namespaces nothing can be given, and the warning says so.
     assert!(status.success() || !missing.is_empty(), "{status}");
+}
+
+#[test]
+fn what_clients_probe_says_what_skep_offers() {
+    let Some((status, traced, missing)) = supervised("probes") else { return };
+    // Without namespaces the machine's files stay in sight, and the warning says so.
+    assert!(status.success() || !missing.is_empty(), "{status}\n{}", traced.join("\n"));
 }
 
 #[test]

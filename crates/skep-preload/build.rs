@@ -20,7 +20,13 @@ fn main() {
     }
     let library = PathBuf::from(set("OUT_DIR")).join("libskep_preload.so");
     let mut command = Command::new(set("RUSTC"));
-    command.args(["--edition=2024", "--crate-name=skep_preload", "--crate-type=cdylib", "--target"]);
+    command.args([
+        "--edition=2024",
+        "--crate-name=skep_preload",
+        "--crate-type=cdylib",
+        "-Adead_code",
+        "--target",
+    ]);
     command.arg(set("TARGET")).arg("-o").arg(&library);
     for option in ["panic=abort", "opt-level=3", "codegen-units=1", "debuginfo=0", "strip=debuginfo"] {
         command.arg("-C").arg(option);
@@ -34,6 +40,13 @@ fn main() {
     let output = command.arg("src/preloaded.rs").output();
     match output {
         Ok(output) if output.status.success() => println!("cargo::rustc-cfg=has_library"),
+        // Who only checks the code for another target needs no linker for it.
+        Ok(_) if set("HOST") != set("TARGET") && env::var_os("RUSTC_LINKER").is_none() => {
+            println!(
+                "cargo::warning=no linker is set for {}: skep exec gets no library there",
+                set("TARGET")
+            );
+        }
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr).replace('\n', "\ncargo::error=");
             println!("cargo::error=cannot compile src/preloaded.rs to a shared library: {text}");

@@ -1,19 +1,18 @@
 //! Maps that are known to the library.
 //!
 //! ```text
-//!   token -> set of four entries -> entry { token, users, where the values are }
+//!   token -> set of four entries -> entry { gate, token, where the values are }
 //!
-//!   a call:   token matches -> users + 1 -> token still matches -> values -> users - 1
-//!   eviction: token = 0 -> users == 0? -> unmap
+//!   a call:     token matches -> enter -> token still matches -> values -> leave
+//!   eviction:   close -> empty? -> unmap -> another token and its values -> open
 //! ```
 //!
-//! Invariant: what an entry says does not change, and its memory stays mapped, while its token is not 0 or it has users
-//! that have seen the token after they counted themselves. Each side writes before it reads the other's word, all
-//! sequentially consistent: either the call sees that the token is gone, or the eviction sees the user.
+//! Invariant: what an entry says does not change, and its memory stays mapped, while somebody is behind its gate.
 //!
 //! Only who has [`Opening`] changes entries. Nobody waits for it: a signal handler may have interrupted its holder, and
 //! a forked child has a copy without the holder.
 
+use crate::gate::Gate;
 use crate::protocol::Token;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -38,8 +37,9 @@ pub(crate) struct Values {
 
 #[repr(align(128))]
 pub(crate) struct Entry {
+    gate: Gate,
+    /// 0 before the entry is filled for the first time.
     token: AtomicU64,
-    users: AtomicU32,
     entries: AtomicU32,
     value_size: AtomicU32,
     cpus: AtomicU32,
@@ -75,8 +75,8 @@ fn set_of(token: Token) -> &'static [Entry] {
 impl Entry {
     const fn empty() -> Self {
         Self {
+            gate: Gate::new(AtomicU32::new(0)),
             token: AtomicU64::new(0),
-            users: AtomicU32::new(0),
             entries: AtomicU32::new(0),
             value_size: AtomicU32::new(0),
             cpus: AtomicU32::new(0),
@@ -91,17 +91,16 @@ impl Entry {
 
     #[inline]
     fn enter(&'static self, token: Token) -> Option<Using> {
-        // Relaxed: only whether it is worth counting; the load below decides.
-        if self.token.load(Ordering::Relaxed) != token.position() {
+        // Relaxed: only whether it is worth entering; the load below decides.
+        if self.token.load(Ordering::Relaxed) != token.position() || !self.gate.enter() {
             return None;
         }
-        // SeqCst, both: see the module. The load also pairs with the store in `fill`.
-        self.users.fetch_add(1, Ordering::SeqCst);
         let using = Using(self);
-        (self.token.load(Ordering::SeqCst) == token.position()).then_some(using)
+        // Relaxed: ordered by the gate.
+        (self.token.load(Ordering::Relaxed) == token.position()).then_some(using)
     }
 
-    /// What it says. Relaxed: ordered by the token.
+    /// What it says. Relaxed: ordered by the gate.
     #[inline]
     fn values(&self) -> Values {
         use Ordering::Relaxed;
@@ -129,8 +128,7 @@ impl Using {
 impl Drop for Using {
     #[inline]
     fn drop(&mut self) {
-        // Pairs with the load in `vacate`: what was read from the memory was read before it is unmapped.
-        self.0.users.fetch_sub(1, Ordering::Release);
+        self.0.gate.leave();
     }
 }
 
@@ -149,19 +147,19 @@ impl Opening {
         ended: impl Fn(Token, &Values) -> bool,
         unmap: impl Fn(&Values),
     ) -> Option<&'static Entry> {
-        // Whatever has ended anywhere need not keep its memory.
         for entry in &ENTRIES {
             // Relaxed: only the holder of this right writes tokens.
             let held = Token::from_position(entry.token.load(Ordering::Relaxed) as i64);
             if held.is_some_and(|held| ended(held, &entry.values())) {
-                entry.token.store(0, Ordering::SeqCst);
+                // Its memory is let go of now, wherever it is, or when somebody looks again.
+                entry.gate.close();
+                entry.is_vacant(&unmap);
             }
         }
         let free = |entry: &&Entry| entry.is_vacant(&unmap);
         set_of(token).iter().find(free).or_else(|| {
             let refused = set_of(token).iter().find(|entry| entry.values().base == 0)?;
-            // SeqCst: see the module.
-            refused.token.store(0, Ordering::SeqCst);
+            refused.gate.close();
             Some(refused).filter(free)
         })
     }
@@ -169,7 +167,7 @@ impl Opening {
     /// Fills the place.
     pub(crate) fn fill(&self, entry: &Entry, token: Token, values: &Values) {
         use Ordering::Relaxed;
-        // Relaxed, all: published by the token.
+        // Relaxed, all: published by the gate.
         entry.base.store(values.base, Relaxed);
         entry.len.store(values.len, Relaxed);
         entry.stride.store(values.stride, Relaxed);
@@ -179,21 +177,20 @@ impl Opening {
         entry.value_size.store(values.value_size, Relaxed);
         entry.cpus.store(values.cpus, Relaxed);
         entry.writable.store(values.writable, Relaxed);
-        // SeqCst: pairs with the load in `enter`.
-        entry.token.store(token.position(), Ordering::SeqCst);
+        entry.token.store(token.position(), Relaxed);
+        entry.gate.open();
     }
 }
 
 impl Entry {
     /// Whether nothing uses it; then its memory is gone.
     fn is_vacant(&self, unmap: &impl Fn(&Values)) -> bool {
-        // SeqCst, both: see the module. The second one pairs with the users' end.
-        if self.token.load(Ordering::SeqCst) != 0 || self.users.load(Ordering::SeqCst) != 0 {
+        if !self.gate.is_empty() {
             return false;
         }
         let values = self.values();
         if values.base != 0 {
-            // Relaxed: nobody reads it before the next token.
+            // Relaxed: nobody is behind the gate.
             self.base.store(0, Ordering::Relaxed);
             unmap(&values);
         }

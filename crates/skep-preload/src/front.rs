@@ -164,7 +164,7 @@ fn open(token: Token, descriptor: i32) -> Option<cache::Using> {
         values.base != 0 && protocol::map_of(state_at(values.state)) != token.map()
     };
     let place = opening.place(token, ended, unmap)?;
-    let values = values_of(token, descriptor, states);
+    let values = values_of(descriptor, states);
     opening.fill(place, token, &values);
     drop(opening);
     cache::find(token)
@@ -176,6 +176,10 @@ fn join() -> Option<usize> {
     let joined = JOINED.load(Ordering::Relaxed);
     if joined != 0 {
         return Some(joined);
+    }
+    if !pages::can_tell() {
+        leave();
+        return None;
     }
     // SAFETY: a command without attributes.
     let states = unsafe { arch::call(BPF, [JOIN.into(), 0, 0, 0, 0, 0]) };
@@ -194,7 +198,7 @@ fn join() -> Option<usize> {
 }
 
 /// Maps the values of a map.
-fn values_of(token: Token, descriptor: i32, states: usize) -> Values {
+fn values_of(descriptor: i32, states: usize) -> Values {
     let mut refused = Values {
         base: 0,
         len: 0,
@@ -230,7 +234,6 @@ fn values_of(token: Token, descriptor: i32, states: usize) -> Values {
         unmap(&refused);
         return Values { base: 0, ..refused };
     }
-    let _ = token;
     Values {
         base,
         len,

@@ -39,7 +39,11 @@ mod copy;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod pages;
+#[cfg(test)]
+mod sync;
 
 /// The shared library, for this target; `None` where there is none.
 #[cfg(has_library)]

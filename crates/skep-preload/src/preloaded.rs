@@ -6,8 +6,10 @@ mod arch;
 mod cache;
 mod copy;
 mod front;
+mod gate;
 mod pages;
 mod protocol;
+mod sync;
 
 /// There is no code that panics; if there is one day, the application must not go on with half an answer.
 #[panic_handler]

@@ -161,6 +161,7 @@ fn asks_for_errors() {
     assert_eq!(element(2, array, 1, &mut [9; 8], 0), Ok(()));
     assert_eq!(element(2, reader, 1, &mut value, 0), Err(libc::EPERM));
     assert_eq!((element(1, reader, 1, &mut value, 0), value), (Ok(()), [9; 8]));
+    assert_eq!(mapped(), 1, "what may not be written through a descriptor is not mapped by it");
     // Frozen maps, and constants above all.
     for flags in [0, MMAPABLE, RDONLY_PROG, RDONLY_PROG | MMAPABLE] {
         let array = map(ARRAY, 8, 1, flags);

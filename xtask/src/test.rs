@@ -74,6 +74,7 @@ const MACHINE: &[&str] = &[
     "skep-capi",
     "skep-testgen",
     "skep-testkit",
+    "skep-preload",
 ];
 
 /// All targets: includes examples and benchmarks, so that they keep compiling, but not documentation.

@@ -21,6 +21,8 @@ pub enum Hidden {
     DoubledMappings,
     /// madvise(2) returns 0 and does nothing for MADV_DONTFORK: a child inherits what it should not.
     DontFork,
+    /// madvise(2) returns 0 and does nothing for MADV_POPULATE_READ and MADV_POPULATE_WRITE, whatever is there.
+    Advice,
     /// mseal(2) is not emulated.
     SealedMappings,
     /// PR_SET_MDWE of prctl(2) is not emulated.
@@ -49,6 +51,7 @@ impl fmt::Display for Hidden {
             Self::OneMapping => "that neighbours are one mapping",
             Self::DoubledMappings => "mapping shared memory a second time",
             Self::DontFork => "mappings that children do not inherit",
+            Self::Advice => "advice that fails for wrong addresses",
             Self::SealedMappings => "sealed mappings",
             Self::DenyWriteExecute => "memory that may not become executable",
             Self::SystemCallFilters => "filters of system calls",

@@ -17,13 +17,14 @@ use crate::process::{self, Outcome, Process};
 use crate::{arrows, folders, package, tools, workspace};
 
 /// The crates that may use `unsafe`. All others have `#![forbid(unsafe_code)]`.
-pub(crate) const MAY_USE_UNSAFE: [&str; 11] = [
+pub(crate) const MAY_USE_UNSAFE: [&str; 12] = [
     "skep-rcu",
     "skep-text",
     "skep-mem",
     "skep-maps",
     "skep-jit",
     "skep-interp",
+    "skep-preload",
     "skep-exec",
     "skep",
     "skep-capi",

@@ -74,6 +74,7 @@ const MACHINE: &[&str] = &[
     "skep-capi",
     "skep-testgen",
     "skep-testkit",
+    "skep-preload",
 ];
 
 /// All targets: includes examples and benchmarks, so that they keep compiling, but not documentation.
@@ -102,7 +103,19 @@ const STEPS: [Step; 6] = [
         name: "models of lock-free code",
         on: Selection::Native,
         packages: Packages::Only(&["skep-rcu", "skep-mem", MODELS]),
-        arguments: &["--lib", "--test", "ring", "--test", "fault", "--target-dir", "target/loom"],
+        arguments: &[
+            "--lib",
+            "--test",
+            "ring",
+            "--test",
+            "fault",
+            "--test",
+            "bell",
+            "--test",
+            "gate",
+            "--target-dir",
+            "target/loom",
+        ],
         variables: &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
         run: Run::Programs,
     },

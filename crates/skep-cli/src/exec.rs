@@ -5,7 +5,7 @@ use clap::Parser;
 use skep::Runtime;
 use skep::sys::SysEngine;
 use skep::world::{Machine, World};
-use skep_exec::{Supervisor, possible_cpus};
+use skep_exec::{FrontChoice, Supervisor, possible_cpus};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -24,9 +24,37 @@ pub(crate) struct Args {
     /// application sees these devices too, where it asks by routing sockets or their names.
     #[arg(long, value_name = "FILE")]
     world: Option<PathBuf>,
+    /// How its calls of bpf(2) are answered. `notify`: the kernel notifies skep of each. `preload`: a library in the
+    /// application answers look-ups and updates in arrays by itself. `auto`: `preload` where that is possible and
+    /// --log does not ask for every call.
+    #[arg(long, value_enum, default_value = "auto", value_name = "FRONT")]
+    front: FrontArg,
     /// The application and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+/// The values of `--front`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FrontArg {
+    /// `preload` where it is possible, else `notify`
+    Auto,
+    /// the kernel notifies skep of each call
+    Notify,
+    /// a library in the application answers what it can
+    Preload,
+}
+
+impl Args {
+    fn front(&self) -> FrontChoice {
+        match self.front {
+            // The library's answers are in no trace.
+            FrontArg::Auto if self.log => FrontChoice::Notify,
+            FrontArg::Auto => FrontChoice::Auto,
+            FrontArg::Notify => FrontChoice::Notify,
+            FrontArg::Preload => FrontChoice::Preload,
+        }
+    }
 }
 
 /// Runs it. The exit status is the application's; a signal that ended it counts as 128 and its number.
@@ -48,7 +76,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
         supervisor_types = Some(path.canonicalize().map_err(|error| named(&error))?);
     }
     // Without a world of its own, the application keeps its network.
-    let supervisor = Supervisor::new(engine).network(args.world.is_some());
+    let supervisor = Supervisor::new(engine).front(args.front()).network(args.world.is_some());
     let mut supervisor = supervisor.warn(|line| eprintln!("skep exec: {line}"));
     if let Some(path) = supervisor_types {
         supervisor = supervisor.types(path);

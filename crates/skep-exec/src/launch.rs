@@ -9,6 +9,7 @@
 use crate::Error;
 use crate::filter::Filter;
 use crate::listener::Listener;
+use crate::probed::Mount;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ffi::CString;
 use std::io;
@@ -32,6 +33,8 @@ struct Preparation {
     user: CString,
     group: CString,
     types: Option<CString>,
+    /// Files over files of the kernel's.
+    probed: Vec<Mount>,
     /// The application's own limit of descriptors.
     limit: Option<libc::rlimit>,
 }
@@ -49,6 +52,7 @@ pub(crate) struct Prepared {
 pub(crate) fn launch(
     command: &mut Command,
     types: Option<&std::path::Path>,
+    probed: Vec<Mount>,
     limit: Option<libc::rlimit>,
     network: bool,
 ) -> Result<(Child, Listener, Prepared), Error> {
@@ -71,6 +75,7 @@ pub(crate) fn launch(
         user: text(format!("{user} {user} 1").as_bytes())?,
         group: text(format!("{group} {group} 1").as_bytes())?,
         types: types.map(|path| text(path.as_os_str().as_bytes())).transpose()?,
+        probed,
         limit,
     };
     // SAFETY: between fork and exec `prepare` makes system calls only, and allocates nothing.
@@ -169,6 +174,10 @@ impl Preparation {
             prepared.types = self.types.as_ref().is_some_and(|types| {
                 mount(Some(types), c"/sys/kernel/btf/vmlinux", std::ptr::null(), libc::MS_BIND)
             });
+            for (from, to, flags) in &self.probed {
+                // Without it the kernel's file stays in sight.
+                mount(Some(from), to, std::ptr::null(), *flags);
+            }
         }
         Ok(prepared)
     }

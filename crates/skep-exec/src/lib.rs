@@ -37,7 +37,9 @@
 //! only as long as the call waits for its answer.
 
 mod arch;
+mod files;
 mod filter;
+mod front;
 mod groups;
 mod launch;
 mod listener;
@@ -45,12 +47,15 @@ mod mapped;
 mod memory;
 mod netlink;
 mod perf;
+mod preload;
+mod probed;
 mod process;
 mod refused;
 mod serve;
 mod table;
 mod turn;
 
+pub use preload::FrontChoice;
 pub use refused::Refused;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serve::Server;
@@ -90,6 +95,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The library cannot be loaded into the program, although it was asked for.
+    #[error("cannot load the library into {}: {why}; without it (--front notify) all calls are served", .program.display())]
+    Preload {
+        /// The program's name.
+        program: OsString,
+        /// Why.
+        why: String,
+    },
     /// The types cannot be put in their place.
     #[error("cannot show {} as {}: is there such a file, and are mount namespaces allowed?", .path.display(), launch::types_path())]
     Types {
@@ -109,6 +122,7 @@ pub struct Supervisor {
     missing: Option<Box<serve::Trace>>,
     network: bool,
     refused: Option<Box<dyn Fn(&Refused) + Send + Sync>>,
+    front: FrontChoice,
 }
 
 impl Supervisor {
@@ -121,6 +135,7 @@ impl Supervisor {
             missing: None,
             network: false,
             refused: None,
+            front: FrontChoice::Notify,
         }
     }
 
@@ -161,6 +176,13 @@ impl Supervisor {
         self
     }
 
+    /// Chooses how calls come here. The default is [`FrontChoice::Notify`].
+    #[must_use]
+    pub fn front(mut self, front: FrontChoice) -> Self {
+        self.front = front;
+        self
+    }
+
     /// Runs an application, and returns the status of its first process when none of its processes is left.
     ///
     /// Meanwhile this process ignores SIGINT and SIGQUIT, which a terminal sends to the application as well, and passes
@@ -175,11 +197,15 @@ impl Supervisor {
         let runtime = self.system.engine().runtime().clone();
         let world = self.system.engine().world().filter(|_| self.network).cloned();
         let network = world.map(netlink::Network::new).transpose().map_err(supervise("a netlink socket"))?;
+        let files = files::Files::new();
+        let front = preload::prepare(self.front, command, files.as_ref())?;
+        let types = self.types.is_some();
+        let probed = files.as_ref().map(|files| probed::prepare(files, types)).unwrap_or_default();
         // Each object is a descriptor here; the application has its own limit.
         let limit = Limit::raise();
         let before = limit.as_ref().map(|limit| limit.0);
         let (mut child, listener, prepared) =
-            launch::launch(command, self.types.as_deref(), before, network.is_some())?;
+            launch::launch(command, self.types.as_deref(), probed, before, network.is_some())?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.
             let _ended = child.kill().and_then(|()| child.wait());
@@ -201,6 +227,7 @@ impl Supervisor {
             trace: self.trace,
             groups: groups::Watched::default(),
             network,
+            front,
         };
         let (served, status) = thread::scope(|scope| {
             // Linux before 6.11 counts a process as the filter's until somebody has waited for it.
@@ -219,7 +246,7 @@ impl Supervisor {
             let status = first.join().unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
             (served.map(|()| lacking), status.map_err(supervise("the application's end")))
         });
-        drop((signals, limit));
+        drop((signals, limit, files));
         // What programs used until just now is closed too. It fails only where this thread runs one, which it does not.
         let _passed = runtime.memory().domain.barrier();
         let served = served.map(|lacking| {

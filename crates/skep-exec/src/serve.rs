@@ -1,5 +1,6 @@
 //! Serving: each notified call gets its answer.
 
+use crate::front::{self, Front};
 use crate::groups::Watched;
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
@@ -52,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) groups: Watched,
     /// The world's devices, if processes shall see them.
     pub(crate) network: Option<Network>,
+    /// What the library in the processes asks for, if it is there.
+    pub(crate) front: Option<Front>,
 }
 
 impl Server {
@@ -146,11 +149,16 @@ impl Server {
         let answer = match call.number {
             libc::SYS_bpf => {
                 self.table.settle(false);
-                let answer = self.system.call(&mut process, first as u32, second, third as u32);
-                if let Err(error) = answer {
-                    refused::command(self.system.engine(), first as u32, error);
-                }
-                answer
+                let library = self.front.as_ref().and_then(|front| front.answer(&mut process));
+                library.unwrap_or_else(|| {
+                    let answer = self.system.call(&mut process, first as u32, second, third as u32);
+                    match (&self.front, answer) {
+                        (Some(front), Ok(_)) => front.follow(first as u32),
+                        (_, Err(error)) => refused::command(self.system.engine(), first as u32, error),
+                        _ => {}
+                    }
+                    answer
+                })
             }
             libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
             libc::SYS_perf_event_open => return perf::open(&mut process, call.arguments),
@@ -164,10 +172,10 @@ impl Server {
     }
 
     fn say(&self, trace: &Trace, call: &Call, answer: Answer, started: Instant) {
-        if call.number != libc::SYS_bpf {
+        let number = call.arguments[0] as u32;
+        if call.number != libc::SYS_bpf || front::is_of_the_library(number) {
             return;
         }
-        let number = call.arguments[0] as u32;
         let name =
             Command::from_number(number).map_or_else(|| number.to_string(), |known| known.name().to_owned());
         let result = match answer {

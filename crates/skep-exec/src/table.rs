@@ -20,6 +20,7 @@
 //! memfd_create(2) gives is not counted, so `memory_of` opens it again and keeps that one alone. Maps that have files
 //! of their own keep, and map, the file that is not counted.
 
+use crate::front;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -147,7 +148,9 @@ impl Table {
             _ => OFlags::RDWR,
         };
         // Open here until the client has it, so no lease is granted in between.
-        open(own_path(memory), access | OFlags::CLOEXEC, Mode::empty()).map_err(number)
+        let file = open(own_path(memory), access | OFlags::CLOEXEC, Mode::empty()).map_err(number)?;
+        front::mark(&file, handle);
+        Ok(file)
     }
 
     /// Lets a file of the BPF file system hold an object.

@@ -201,6 +201,10 @@ impl Array {
         &self.memory
     }
 
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
     pub(crate) fn values(&self) -> &Values {
         &self.values
     }

@@ -219,9 +219,9 @@ pub(crate) fn table(
         _ => {
             let cpus = def.kind.is_per_cpu().then_some(options.cpus);
             fits(Array::bytes(def.max_entries, def.value_size, cpus))?;
-            // As in Linux, values with special fields cannot be mapped.
-            let mapped = shared && def.flags.contains(MapFlags::MMAPABLE) && def.fields.is_empty();
-            let file = mapped.then_some(FILE);
+            // As in Linux, values with special fields cannot be mapped; nobody else may write those.
+            let plain = matches!(def.kind, MapKind::Array | MapKind::PercpuArray) && def.fields.is_empty();
+            let file = (shared && plain).then_some(FILE);
             let mut array = Array::new(def.max_entries, def.value_size, cpus, file).map_err(failed)?;
             array.values_mut().set_fields(&def.fields);
             Ok(Table::Array(array))

@@ -110,7 +110,10 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
-pub use map::{Arena, BatchCursor, BatchError, Entries, Map, MapStats, StackMode, Storage, Target, Unfrozen};
+pub use map::{
+    Arena, BatchCursor, BatchError, Entries, Map, MapStats, SharedValues, StackMode, Storage, Target,
+    Unfrozen,
+};
 pub use members::{MakeMember, Member, Object};
 pub use options::Options;
 pub use perf_event::{PerfEvent, PerfMapError, PerfSettings, PerfWakeup, SampleFields};

@@ -111,6 +111,10 @@ impl FileMemory {
         // SAFETY: as it was before. If the kernel refuses, which it does for want of memory, the old mapping stays:
         // then the memory can be read, and a write would end the process.
         let again = unsafe { self.map_again(ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED) };
+        // Whoever has the file may have forbidden new writers, this process included. Then what is written from now on
+        // is this process's own.
+        // SAFETY: as above.
+        let again = again || unsafe { self.map_again(ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
         assert!(again, "memory that could not become constant cannot be mapped for writing again either");
         Err(Mapped)
     }
@@ -213,6 +217,26 @@ mod tests {
         assert!(rustix::io::pwrite(memory.file(), &[1], 0).is_err());
         // SAFETY: for reading only.
         assert_eq!(unsafe { memory.base().read() }, 8);
+    }
+
+    #[test]
+    fn somebody_who_writes_and_forbids_writers_takes_the_memory_from_nobody() {
+        let memory = FileMemory::new("test", page()).unwrap();
+        // SAFETY: within the memory, which this thread alone has.
+        unsafe { memory.base().write(7) };
+        let writer = other(&memory, BOTH).unwrap();
+        fcntl_add_seals(memory.file(), SealFlags::FUTURE_WRITE).unwrap();
+        // SAFETY: nothing is written below while the memory is constant.
+        assert_eq!(unsafe { memory.make_constant() }, Err(Mapped));
+        // SAFETY: it is not constant.
+        unsafe { memory.base().write(8) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.base().read() }, 8);
+        drop(writer);
+        // SAFETY: nothing is written below.
+        assert_eq!(unsafe { memory.make_constant() }, Ok(()));
+        // SAFETY: for reading only.
+        assert_eq!(unsafe { memory.base().read() }, 7, "what the file has");
     }
 
     #[test]

@@ -153,6 +153,20 @@ fn bench_points_to_cargo_xtask_bench() {
 }
 
 #[test]
+fn a_library_for_a_program_that_loads_none() {
+    skep(&["exec", "--front", "sideways", "true"]).refused(2, &["sideways", "auto", "notify", "preload"]);
+    // A program for this processor without the header that names a dynamic linker.
+    let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_skep")).unwrap();
+    bytes.truncate(64);
+    bytes[56..58].fill(0);
+    let program = Scratch::new("static", &bytes);
+    let words = ["cannot load the library", program.path(), "linked statically", "--front notify"];
+    skep(&["exec", "--front", "preload", program.path()]).refused(1, &words);
+    let script = Scratch::new("script", b"#!/no/such/interpreter");
+    skep(&["exec", "--front", "notify", script.path()]).refused(1, &["cannot start"]);
+}
+
+#[test]
 fn help_and_version_are_not_errors() {
     assert_eq!(skep(&["--help"]).status, Some(0));
     assert_eq!(skep(&["run", "--help"]).status, Some(0));

@@ -6,10 +6,11 @@
 mod mapped;
 mod netlink;
 mod perf;
+mod preloaded;
 
 use skep::Runtime;
 use skep::sys::SysEngine;
-use skep_exec::{Error, Supervisor, possible_cpus};
+use skep_exec::{Error, FrontChoice, Supervisor, possible_cpus};
 use skep_testkit::skip;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -292,6 +293,25 @@ fn application() {
             let held = u64::from_str_radix(line.trim(), 16).unwrap();
             assert_eq!(held >> 21 & 1, 1, "CAP_SYS_ADMIN in {line}");
         }
+        "probes" => {
+            let read = |path: &str| std::fs::read_to_string(path).unwrap();
+            assert_eq!(read("/proc/sys/net/core/bpf_jit_enable"), "1\n");
+            assert_eq!(read("/proc/sys/net/core/bpf_jit_harden"), "0\n");
+            assert_eq!(read("/proc/sys/kernel/unprivileged_bpf_disabled"), "0\n");
+            assert_eq!(read("/proc/kallsyms"), "");
+            // A namespace with a /proc of its own can still be made.
+            let new = Command::new("unshare").args(["-Urfp", "--mount-proc", "true"]).status().unwrap();
+            assert!(new.success(), "{new}");
+            if std::fs::exists("/proc/config.gz").unwrap() {
+                let unpacked = Command::new("gzip").args(["-dc", "/proc/config.gz"]).output().unwrap();
+                assert!(unpacked.status.success(), "{unpacked:?}");
+                let text = String::from_utf8(unpacked.stdout).unwrap();
+                assert!(
+                    text.contains("\nCONFIG_BPF_JIT=y\n") && text.contains("# CONFIG_KPROBE_EVENTS is"),
+                    "{text}"
+                );
+            }
+        }
         "replaces" => {
             // Descriptors are closed and replaced by a thread while others use them.
             let done = AtomicBool::new(false);
@@ -340,13 +360,16 @@ fn application() {
         }
         "asks for what lacks" => {
             assert_eq!(bpf(0, &[(0, 33, 4), (12, 1, 4), (16, 1 << 10, 4)]), Err(libc::EINVAL), "an arena");
-            assert_eq!(bpf(32, &[]), Err(libc::EOPNOTSUPP), "statistics");
-            assert_eq!(bpf(32, &[]), Err(libc::EOPNOTSUPP));
+            assert_eq!(bpf(99, &[]), Err(libc::EINVAL), "a command of the future");
+            assert_eq!(bpf(99, &[]), Err(libc::EINVAL));
             // An ordinary error.
             assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
         }
         other => {
-            let known = mapped::application(other) || perf::application(other) || netlink::application(other);
+            let known = mapped::application(other)
+                || perf::application(other)
+                || netlink::application(other)
+                || preloaded::application(other);
             assert!(known, "no scenario {other}");
         }
     }
@@ -361,11 +384,15 @@ type Ran = (ExitStatus, Vec<String>, Vec<String>);
 /// Runs a scenario under a supervisor; the status of the application, what was traced, and what was missing. `None`
 /// where filters of system calls are not allowed, as in some containers.
 fn supervised(scenario: &str) -> Option<Ran> {
-    supervise(scenario, |run| run())
+    supervise(scenario, FrontChoice::Notify, |run| run())
 }
 
 /// The same, where `within` runs it while no other application runs.
-fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status) -> Option<Ran> {
+fn supervise(
+    scenario: &str,
+    front: FrontChoice,
+    within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status,
+) -> Option<Ran> {
     let world = netlink::world(scenario);
     let mut builder = Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true);
     if let Some(world) = &world {
@@ -375,6 +402,7 @@ fn supervise(scenario: &str, within: impl FnOnce(&mut dyn FnMut() -> Status) -> 
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss, refuse) = (Arc::clone(&traced), Arc::clone(&missing), Arc::clone(&traced));
     let supervisor = Supervisor::new(SysEngine::new(runtime, world))
+        .front(front)
         .network(network)
         .trace(move |line| trace.lock().unwrap().push(line.to_owned()))
         .warn(move |line| miss.lock().unwrap().push(line.to_owned()))
@@ -416,7 +444,7 @@ fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
     let Some((status, traced, _)) = supervised("asks for what lacks") else { return };
     assert!(status.success(), "{status}\n{}", traced.join("\n"));
     let refused: Vec<_> = traced.iter().filter(|line| line.starts_with("refused: ")).collect();
-    assert_eq!(refused, ["refused: command BPF_ENABLE_STATS (2 times)", "refused: map kind arena"]);
+    assert_eq!(refused, ["refused: command bpf(99) (2 times)", "refused: map kind arena"]);
 }
 
 #[test]
@@ -494,7 +522,7 @@ fn the_supervisor_holds_as_many_objects_as_its_limit_may_be_raised_to() {
         let new = rustix::process::Rlimit { current: Some(current), maximum: limits.maximum };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, new).unwrap();
     };
-    let limited = supervise("holds many", |run| {
+    let limited = supervise("holds many", FrontChoice::Notify, |run| {
         set(64);
         let status = run();
         let now = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -518,6 +546,13 @@ fn clients_that_ask_for_capabilities_have_them() {
     let Some((status, _, missing)) = supervised("may") else { return };
     // Without namespaces nothing can be given, and the warning says so.
     assert!(status.success() || !missing.is_empty(), "{status}");
+}
+
+#[test]
+fn what_clients_probe_says_what_skep_offers() {
+    let Some((status, traced, missing)) = supervised("probes") else { return };
+    // Without namespaces the machine's files stay in sight, and the warning says so.
+    assert!(status.success() || !missing.is_empty(), "{status}\n{}", traced.join("\n"));
 }
 
 #[test]

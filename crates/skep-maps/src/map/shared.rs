@@ -2,9 +2,25 @@
 
 use rustix::fd::BorrowedFd;
 
+use skep_abi::MapFlags;
+
 use super::Map;
 use crate::ring::pages::Pages;
 use crate::table::Table;
+
+/// Where the values of an array are in the file that it shares.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SharedValues<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// Bytes from one value to the next: a multiple of 8. The padding of a value is zero.
+    pub stride: usize,
+    /// Bytes from the values of one CPU to those of the next; 0 if all CPUs share them.
+    pub cpu_stride: usize,
+    /// How many CPUs have values of their own; 1 if all share them.
+    pub cpus: u32,
+}
 
 /// For other processes.
 impl Map {
@@ -17,9 +33,28 @@ impl Map {
     /// there a second time behind its end, but each record is in one piece.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.table {
-            Table::Array(array) => array.block().file(),
+            Table::Array(array) if self.def.flags.contains(MapFlags::MMAPABLE) => array.block().file(),
+            Table::Array(_) => None,
             _ => self.pages()?.file(),
         }
+    }
+
+    /// The values of an array that was made for other processes ([`create_shared_in`](Self::create_shared_in)), per CPU
+    /// or not, unless they have special fields. In contrast to [`file`](Self::file) no flag of the map asks for it: it
+    /// is for processes that stand for the host.
+    ///
+    /// What holds for the host's own changes is up to them: they write whole words, never to a
+    /// [frozen](Self::is_frozen) map. Of a map that programs only read they must have no mapping by which they could
+    /// write, or it cannot be frozen.
+    pub fn shared_values(&self) -> Option<SharedValues<'_>> {
+        let Table::Array(array) = &self.table else { return None };
+        let values = array.values();
+        Some(SharedValues {
+            file: array.block().file()?,
+            stride: array.stride(),
+            cpu_stride: values.cpu_stride(),
+            cpus: values.copies(),
+        })
     }
 
     /// The event descriptor (eventfd(2)) that becomes readable when there are records in the ring buffer's

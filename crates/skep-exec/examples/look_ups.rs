@@ -1,8 +1,8 @@
 //! What a look-up and an update cost an application, by the front that answers them:
 //! `cargo run --release -p skep-exec --example look_ups`.
 //!
-//! The application is this program again. It prints the best of many rounds, since whatever else runs on the machine only
-//! adds.
+//! The application is this program again. It prints the best of many rounds, since whatever else runs on the machine
+//! only adds.
 
 use skep::Runtime;
 use skep::sys::SysEngine;

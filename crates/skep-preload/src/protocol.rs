@@ -17,7 +17,7 @@ pub const JOIN: u32 = 0x736b_6570;
 pub const OPEN: u32 = JOIN + 1;
 /// How many maps have a state at the same time.
 pub const STATES: usize = 4096;
-/// In a [state](state): nothing may be written through descriptors.
+/// In a [state]: nothing may be written through descriptors.
 pub const FROZEN: u64 = 1;
 
 /// The state of that map.

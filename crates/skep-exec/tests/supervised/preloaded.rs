@@ -67,6 +67,7 @@ pub(super) fn application(scenario: &str) -> bool {
         "fools the library" => fools_the_library(),
         "forks and threads" => forks_and_threads(),
         "creates many" => creates_many(),
+        "creates from threads" => creates_from_threads(),
         "filters itself" => filters_itself(),
         "starts closed" => {
             // Descriptors 0 to 2 are given to whoever opens first.
@@ -313,6 +314,39 @@ fn creates_many() {
     }
 }
 
+fn creates_from_threads() {
+    let kept: Vec<i32> = (0..8).map(|_| map(ARRAY, 8, 4, 0)).collect();
+    for (number, array) in kept.iter().enumerate() {
+        update(*array, 0, number as u64).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Pairs with the store below.
+                while !stop.load(Ordering::Acquire) {
+                    for (number, array) in kept.iter().enumerate() {
+                        assert_eq!(lookup(*array, 0), Ok(number as u64));
+                    }
+                }
+            });
+        }
+        let creators = [1, 2, 3].map(|creator| {
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let array = map(ARRAY, 8, 4, 0);
+                    update(array, 1, round * creator).unwrap();
+                    assert_eq!((lookup(array, 1), lookup(array, 0)), (Ok(round * creator), Ok(0)));
+                    close(array);
+                }
+            })
+        });
+        creators.into_iter().for_each(|creator| creator.join().unwrap());
+        // Pairs with the loads above.
+        stop.store(true, Ordering::Release);
+    });
+}
+
 fn filters_itself() {
     let (array, later) = (map(ARRAY, 8, 4, 0), map(ARRAY, 8, 4, 0));
     assert!(update(array, 1, 7).is_ok() && mapped() == 1);
@@ -397,6 +431,12 @@ fn maps_that_have_ended_make_room_in_the_library() {
     let Some((status, traced, _)) = preloaded("creates many") else { return };
     assert!(status.success(), "{status}");
     assert!(answered(&traced, "BPF_MAP_LOOKUP_ELEM") <= 400);
+}
+
+#[test]
+fn maps_that_come_and_go_disturb_no_other() {
+    let Some((status, ..)) = preloaded("creates from threads") else { return };
+    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -249,6 +249,30 @@ fn objects_that_programs_allocate_are_in_every_state_what_the_verifier_says() {
 }
 
 #[test]
+fn cpu_masks_are_in_every_state_what_the_verifier_says() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/masks/masks.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let runtime = Runtime::builder().cpus(4).function(1000, "interrupt", |_: crate::function::Caller<'_>| 0);
+    let runtime = runtime.build().expect("a runtime");
+    runtime.trace_objects();
+    let module = runtime.load(&object).expect("it loads");
+    let mut ran = 0;
+    for round in 0..8 {
+        for program in module.programs().iter().filter(|program| program.program_type().name == "raw") {
+            // `take` and `make` are among them, so masks come and go.
+            let _ = match round % 3 {
+                0 => program.run_raw_with(Engine::Jit, &mut []).expect("a run"),
+                _ => check(program, &[]),
+            };
+            ran += 1;
+        }
+    }
+    assert!(ran > 200 && runtime.objects() > 0, "{ran} runs, {} objects", runtime.objects());
+    drop(module);
+    assert_eq!(runtime.objects(), 0);
+}
+
+#[test]
 fn a_map_given_for_two_of_a_programs_is_each_of_them() {
     let text = "
         r1 = map[1] ll

@@ -317,7 +317,12 @@ fn a_map_of_masks_takes_no_program_that_has_something_else_there() {
     let strangers = Object::parse(include_bytes!("../objects/masks/strangers.bpf.o")).expect("an object");
     let error = runtime.linker(&strangers).map("shelves", Arc::clone(&shelves)).load().unwrap_err();
     assert!(matches!(error, Error::MapMismatch { field: "special fields", .. }), "{error}");
-    runtime.load(&strangers).expect("with a map of its own it loads");
+    // What its objects lead to is compared as well.
+    assert_eq!(World(&module, Engine::Jit).run("rack", &[]), 1);
+    let racks = Arc::clone(module.map("racks").expect("a map"));
+    let error = runtime.linker(&strangers).map("racks", racks).load().unwrap_err();
+    assert!(error.to_string().contains("the layout of the objects in it"), "{error}");
+    runtime.load(&strangers).expect("with maps of its own it loads");
     // Masks of another runtime have other bits.
     let other = Runtime::builder().cpus(100).function(1000, "interrupt", |_: Caller<'_>| 0).build().unwrap();
     let error = other.linker(&object()).map("shelves", shelves).load().unwrap_err();

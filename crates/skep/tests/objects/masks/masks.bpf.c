@@ -231,6 +231,39 @@ struct box {
 	struct bpf_cpumask __kptr *mask;
 };
 
+struct rack {
+	struct box __kptr *box;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rack);
+} racks SEC(".maps");
+
+SEC("raw/rack") int rack(void)
+{
+	struct box *box = bpf_obj_new_impl(bpf_core_type_id_local(struct box), NULL);
+	struct bpf_cpumask *mask;
+	struct rack *rack;
+	__u32 zero = 0;
+
+	if (!box)
+		return 0;
+	mask = bpf_cpumask_create();
+	if (mask)
+		mask = bpf_kptr_xchg(&box->mask, mask);
+	if (mask)
+		bpf_cpumask_release(mask);
+	rack = bpf_map_lookup_elem(&racks, &zero);
+	if (rack)
+		box = bpf_kptr_xchg(&rack->box, box);
+	if (box)
+		bpf_obj_drop_impl(box, NULL);
+	return 1;
+}
+
 // An object of the program's own keeps a mask, and takes it along.
 SEC("raw/in_a_box") int in_a_box(void)
 {

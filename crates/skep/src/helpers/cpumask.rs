@@ -45,9 +45,7 @@ macro_rules! functions {
 }
 
 /// What a function without a result leaves in `r0`.
-fn nothing(_: ()) -> u32 {
-    0
-}
+const NOTHING: u32 = 0;
 
 functions! {
     /// `u32 bpf_cpumask_first(const struct cpumask *cpumask)`.
@@ -57,9 +55,9 @@ functions! {
     /// `u32 bpf_cpumask_first_and(const struct cpumask *src1, const struct cpumask *src2)`.
     first_and[a, b] a.next(0, |at| a.word(at) & b.word(at)).unwrap_or(a.cpus());
     /// `void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *cpumask)`.
-    set_cpu(cpu)[mask] nothing({ mask.set(cpu); });
+    set_cpu(cpu)[mask] { mask.set(cpu); NOTHING };
     /// `void bpf_cpumask_clear_cpu(u32 cpu, struct bpf_cpumask *cpumask)`.
-    clear_cpu(cpu)[mask] nothing({ mask.clear(cpu); });
+    clear_cpu(cpu)[mask] { mask.clear(cpu); NOTHING };
     /// `bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask)`.
     test_cpu(cpu)[mask] mask.test(cpu);
     /// `bool bpf_cpumask_test_and_set_cpu(u32 cpu, struct bpf_cpumask *cpumask)`.
@@ -67,9 +65,9 @@ functions! {
     /// `bool bpf_cpumask_test_and_clear_cpu(u32 cpu, struct bpf_cpumask *cpumask)`.
     test_and_clear_cpu(cpu)[mask] mask.clear(cpu);
     /// `void bpf_cpumask_setall(struct bpf_cpumask *cpumask)`.
-    setall[mask] nothing(mask.fill(|all, _| all));
+    setall[mask] { mask.fill(|all, _| all); NOTHING };
     /// `void bpf_cpumask_clear(struct bpf_cpumask *cpumask)`.
-    clear[mask] nothing(mask.fill(|_, _| 0));
+    clear[mask] { mask.fill(|_, _| 0); NOTHING };
     /// `bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *src1, const struct cpumask *src2)`: whether
     /// any CPU is in both.
     and[to, a, b] {
@@ -82,9 +80,9 @@ functions! {
         some.get()
     };
     /// `void bpf_cpumask_or(struct bpf_cpumask *dst, const struct cpumask *src1, const struct cpumask *src2)`.
-    or[to, a, b] nothing(to.fill(|_, at| a.word(at) | b.word(at)));
+    or[to, a, b] { to.fill(|_, at| a.word(at) | b.word(at)); NOTHING };
     /// `void bpf_cpumask_xor(struct bpf_cpumask *dst, const struct cpumask *src1, const struct cpumask *src2)`.
-    xor[to, a, b] nothing(to.fill(|_, at| a.word(at) ^ b.word(at)));
+    xor[to, a, b] { to.fill(|_, at| a.word(at) ^ b.word(at)); NOTHING };
     /// `bool bpf_cpumask_equal(const struct cpumask *src1, const struct cpumask *src2)`.
     equal[a, b] a.all(|_, at| a.word(at) == b.word(at));
     /// `bool bpf_cpumask_intersects(const struct cpumask *src1, const struct cpumask *src2)`.
@@ -97,7 +95,7 @@ functions! {
     /// `bool bpf_cpumask_full(const struct cpumask *cpumask)`.
     full[mask] mask.all(|all, at| mask.word(at) == all);
     /// `void bpf_cpumask_copy(struct bpf_cpumask *dst, const struct cpumask *src)`.
-    copy[to, from] nothing(to.fill(|_, at| from.word(at)));
+    copy[to, from] { to.fill(|_, at| from.word(at)); NOTHING };
     /// `u32 bpf_cpumask_weight(const struct cpumask *cpumask)`.
     weight[mask] mask.weight();
 }

@@ -248,6 +248,10 @@ int main(void)
 			keep(name, open(groups[group_count++], O_RDONLY | O_DIRECTORY), 0);
 		} else if (sscanf(line, "network %31s", name) == 1) {
 			keep(name, open("/proc/self/ns/net", O_RDONLY), 0);
+		} else if (!strcmp(line, "hide") || !strcmp(line, "unhide")) {
+			FILE *setting = fopen("/proc/sys/kernel/kptr_restrict", "w");
+			if (!setting || fputs(*line == 'h' ? "2" : "0", setting) < 0 || fclose(setting))
+				trouble("no such setting", line);
 		} else if (sscanf(line, "close %31s", name) == 1) {
 			int *fd = descriptor(name);
 			if (fd) {

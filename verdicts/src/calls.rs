@@ -16,6 +16,7 @@
 //!   = P -
 //!   group C a/b                      makes a control group and opens it
 //!   network N                        opens the network namespace, which is new in each case
+//!   hide                             addresses of the kernel are hidden from now on (kptr_restrict), until `unhide`
 //!   close M
 //! ```
 //!

@@ -238,8 +238,10 @@ pub struct ProgramFacts {
     pub tag: [u8; 8],
     /// Its instructions as they run, without addresses.
     pub translated: Vec<u8>,
-    /// Its machine code, one part for each function; may be empty.
-    pub compiled: Vec<Vec<u8>>,
+    /// Bytes of its machine code.
+    pub compiled: u32,
+    /// How many functions it has.
+    pub functions: usize,
     /// Instructions that the verifier walked.
     pub verified: u32,
     /// Whether its licence is compatible with the GPL.
@@ -259,6 +261,8 @@ pub enum RunsOn {
     Packet,
     /// A context.
     Context,
+    /// A context, and nothing may be said of a packet, not even a size.
+    ContextAlone,
 }
 
 /// A test run.

@@ -168,9 +168,6 @@ impl<E: Engine> System<E> {
         info.verified_insns = facts.verified;
         (info.attach_btf_obj_id, info.attach_btf_id) = (attach_btf_obj_id, attach_btf_id);
 
-        let compiled = facts.compiled.concat();
-        let lengths = facts.compiled.iter().map(|code| code.len() as u32);
-        let lengths: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
         let maps: Vec<u8> = program.map_ids().into_iter().flat_map(u32::to_ne_bytes).collect();
         let functions = program.functions().iter();
         let functions: Vec<u8> =
@@ -180,7 +177,7 @@ impl<E: Engine> System<E> {
             .flat_map(|line| [line.slot, line.file, line.text, line.line_and_column])
             .flat_map(u32::to_ne_bytes)
             .collect();
-        let parts = facts.compiled.len().max(1);
+        let parts = facts.functions.max(1);
         let tags: Vec<u8> = (0..parts).flat_map(|_| facts.tag).collect();
         // A list: how many records a caller has room for, where, how large each is, and the list.
         let mut list = |count: u32, address: u64, record: usize, all: &[u8]| -> Result<u32, Errno> {
@@ -192,20 +189,25 @@ impl<E: Engine> System<E> {
             Ok(records as u32)
         };
         info.nr_map_ids = list(asked.nr_map_ids, asked.map_ids, 4, &maps)?;
-        info.jited_prog_len = list(asked.jited_prog_len, asked.jited_prog_insns, 1, &compiled)?;
         let translated = with_map_ids(facts.translated, &program.map_ids());
         info.xlated_prog_len = list(asked.xlated_prog_len, asked.xlated_prog_insns, 1, &translated)?;
-        info.nr_jited_func_lens = list(asked.nr_jited_func_lens, asked.jited_func_lens, 4, &lengths)?;
         info.nr_func_info = list(asked.nr_func_info, asked.func_info, 8, &functions)?;
         info.nr_line_info = list(asked.nr_line_info, asked.line_info, 16, &lines)?;
         info.nr_prog_tags = list(asked.nr_prog_tags, asked.prog_tags, 8, &tags)?;
         (info.func_info_rec_size, info.line_info_rec_size) = (8, 16);
-        // The caller's addresses stay where they are.
-        (info.map_ids, info.jited_prog_insns) = (asked.map_ids, asked.jited_prog_insns);
-        (info.xlated_prog_insns, info.jited_ksyms) = (asked.xlated_prog_insns, asked.jited_ksyms);
-        (info.jited_func_lens, info.func_info) = (asked.jited_func_lens, asked.func_info);
-        (info.line_info, info.jited_line_info) = (asked.line_info, asked.jited_line_info);
-        info.prog_tags = asked.prog_tags;
+        info.jited_line_info_rec_size = 8;
+        // Machine code and its addresses are hidden, as by a kernel with `kptr_restrict`: they would tell a process
+        // where things are in another one's memory. What was asked for is answered by its size and no address.
+        let kept = |count: u32, address: u64| if count == 0 { address } else { 0 };
+        info.jited_prog_len = facts.compiled;
+        info.jited_prog_insns = kept(asked.jited_prog_len, asked.jited_prog_insns);
+        (info.nr_jited_ksyms, info.nr_jited_func_lens) = (parts as u32, parts as u32);
+        info.jited_ksyms = kept(asked.nr_jited_ksyms, asked.jited_ksyms);
+        info.jited_func_lens = kept(asked.nr_jited_func_lens, asked.jited_func_lens);
+        // The caller's other addresses stay where they are.
+        (info.map_ids, info.xlated_prog_insns) = (asked.map_ids, asked.xlated_prog_insns);
+        (info.func_info, info.line_info) = (asked.func_info, asked.line_info);
+        (info.jited_line_info, info.prog_tags) = (asked.jited_line_info, asked.prog_tags);
         put(caller, room, &info)
     }
 }

@@ -27,6 +27,10 @@ impl<E: Engine> System<E> {
             RunsOn::Context if run.data_in != 0 || run.data_out != 0 => {
                 return Err(Errno::EINVAL);
             }
+            RunsOn::ContextAlone if run.data_size_in != 0 || run.data_size_out != 0 => {
+                return Err(Errno::EINVAL);
+            }
+            RunsOn::ContextAlone if run.data_in != 0 || run.data_out != 0 => return Err(Errno::EINVAL),
             _ => {}
         }
         if run.data_size_in > MOST || run.ctx_size_in > MOST {

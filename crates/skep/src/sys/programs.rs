@@ -121,7 +121,8 @@ impl SysProgram {
         ProgramFacts {
             tag: self.tag,
             translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
-            compiled: Vec::new(),
+            compiled: u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX),
+            functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
             run_time: self.program.image().counted.time(),

@@ -1,5 +1,7 @@
 //! Test runs, with the checks that Linux makes of their input.
 
+mod special;
+
 use super::errno;
 use crate::context::Context;
 use crate::packet::{Checksum, Packet, PacketInfo};
@@ -24,8 +26,11 @@ const MOST_RUNS: u32 = 100_000_000;
 
 pub(super) fn runs_on(program: &Program) -> RunsOn {
     match (program.program_type().name, program.program_type().native) {
-        (_, Some(Native::Xdp | Native::Skb)) => RunsOn::Packet,
-        ("raw_tracepoint" | "raw_tracepoint_writable" | "syscall", _) => RunsOn::Context,
+        // Streams of sockets, and this kind of tunnel, have none.
+        ("sk_skb" | "lwt_seg6local", _) => RunsOn::Nothing,
+        ("flow_dissector", _) | (_, Some(Native::Xdp | Native::Skb | Native::Netfilter)) => RunsOn::Packet,
+        ("raw_tracepoint" | "syscall", _) => RunsOn::Context,
+        ("sk_lookup", _) => RunsOn::ContextAlone,
         _ => RunsOn::Nothing,
     }
 }
@@ -37,7 +42,10 @@ pub(super) fn run(program: &Program, request: &RunRequest) -> Result<RunAnswer, 
     match (program.program_type().name, program.program_type().native) {
         (_, Some(Native::Xdp)) => xdp(program, request),
         (_, Some(Native::Skb)) => skb(program, request),
-        ("raw_tracepoint" | "raw_tracepoint_writable", _) => words(program, request),
+        (_, Some(Native::Netfilter)) => special::netfilter(program, request),
+        ("flow_dissector", _) => special::flow(program, request),
+        ("sk_lookup", _) => special::lookup(program, request),
+        ("raw_tracepoint", _) => words(program, request),
         ("syscall", _) => system_call(program, request),
         _ => Err(Errno::ENOTSUPP),
     }

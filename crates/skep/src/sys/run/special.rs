@@ -55,7 +55,8 @@ pub(super) fn flow(program: &Program, request: &RunRequest) -> Result<RunAnswer,
     let data = frame(request)?;
     let given = request.context.as_deref().unwrap_or_default();
     only(given.get(KEYS_SIZE..).unwrap_or_default(), &[]).map_err(|_| Errno::E2BIG)?;
-    only(&given[..given.len().min(KEYS_SIZE)], &[KEYS_FLAGS..KEYS_FLAGS + 4])?;
+    let flags_alone = KEYS_FLAGS..KEYS_FLAGS + 4;
+    only(&given[..given.len().min(KEYS_SIZE)], std::slice::from_ref(&flags_alone))?;
     let flags = field(given, KEYS_FLAGS..KEYS_FLAGS + 4) as u32;
     let context = RefCell::new(Context::of(program).map_err(|error| errno(&error))?);
     context.borrow_mut().set_data(data).map_err(|error| errno(&error))?;

@@ -170,7 +170,7 @@ impl Engine for SysEngine {
     }
 
     fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {
-        let answer = run::run(program.program(), request);
+        let answer = run::run(self.world.as_ref(), program.program(), request);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer

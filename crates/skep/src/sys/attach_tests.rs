@@ -166,3 +166,21 @@ fn runs_are_counted_while_somebody_asks_for_statistics() {
     process.descriptors.remove(&second);
     assert_eq!(counted(&mut process), (10, true));
 }
+
+#[test]
+fn frames_that_live_on_go_their_way_through_the_world() {
+    /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
+    const LIVE_FRAMES: u32 = 2;
+    let (mut process, _world) = with_world();
+    let [pass, drop] = [2, 1].map(|result| process.returning(XDP, result));
+    let behind = process.returning(SCHED_CLS, 2);
+    process.attach(1, behind, TCX_INGRESS, 0).unwrap();
+    process.call(Command::EnableStats, &Attr::default().u32(0, 0)).unwrap();
+    let data = process.put(&[0; 64]);
+    for (program, seen) in [(pass, 5), (drop, 5), (pass, 10)] {
+        let run = Attr::default().u32(0, program as u32).u32(8, 64).u64(16, data).u32(32, 5);
+        process.call(Command::ProgTestRun, &run.u32(64, LIVE_FRAMES).u32(76, 0)).unwrap();
+        let info = process.info(behind, 232);
+        assert_eq!(info[200..208], u64::to_ne_bytes(seen), "the program behind sees what passes");
+    }
+}

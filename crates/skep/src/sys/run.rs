@@ -6,6 +6,7 @@ use super::errno;
 use crate::context::Context;
 use crate::packet::{Checksum, Packet, PacketInfo};
 use crate::program::Program;
+use crate::world::World;
 use skep_abi::Native;
 use skep_sys::{Errno, RunAnswer, RunRequest, RunsOn};
 use std::ops::Range;
@@ -19,6 +20,12 @@ const MOST: usize = 1 << 16;
 const F_RUN_ON_CPU: u32 = 1;
 /// The most bytes of metadata before a packet.
 const MOST_METADATA: usize = 32;
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`.
+const F_LIVE_FRAMES: u32 = 2;
+/// The most frames in a batch.
+const MOST_FRAMES: u32 = 256;
+/// The index of the loopback device.
+const LOOPBACK: u32 = 1;
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`.
 const F_CHECKSUM_COMPLETE: u32 = 4;
 /// The most repetitions that one call makes: a caller that wants more calls again.
@@ -35,12 +42,16 @@ pub(super) fn runs_on(program: &Program) -> RunsOn {
     }
 }
 
-pub(super) fn run(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+pub(super) fn run(
+    world: Option<&World>,
+    program: &Program,
+    request: &RunRequest,
+) -> Result<RunAnswer, Errno> {
     if request.repeat > MOST_RUNS {
         return Err(Errno::EINVAL);
     }
     match (program.program_type().name, program.program_type().native) {
-        (_, Some(Native::Xdp)) => xdp(program, request),
+        (_, Some(Native::Xdp)) => xdp(world, program, request),
         (_, Some(Native::Skb)) => skb(program, request),
         (_, Some(Native::Netfilter)) => special::netfilter(program, request),
         ("flow_dissector", _) => special::flow(program, request),
@@ -93,9 +104,15 @@ mod md {
     pub(super) const EGRESS: usize = 20;
 }
 
-fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
-    if request.flags != 0 || request.batch_size != 0 {
-        // Frames that live on in the world are not provided.
+fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+    let live = request.flags == F_LIVE_FRAMES;
+    if (request.flags != 0 && !live) || (request.batch_size != 0 && !live) {
+        return Err(Errno::EINVAL);
+    }
+    if request.batch_size > MOST_FRAMES {
+        return Err(Errno::E2BIG);
+    }
+    if live && request.context_out {
         return Err(Errno::EINVAL);
     }
     let data = request.data.as_deref().ok_or(Errno::EINVAL)?;
@@ -119,6 +136,9 @@ fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
         }
         (info.ingress_ifindex, info.rx_queue_index) = (word(md::IFINDEX), word(md::QUEUE));
     }
+    if live {
+        return live_frames(world, program, request, (data, metadata, info));
+    }
     let packet = std::cell::RefCell::new(Packet::new(data));
     let (result, duration) = repeated(
         request,
@@ -140,6 +160,40 @@ fn xdp(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     put(md::QUEUE, info.rx_queue_index);
     let context = (request.context.is_some() || request.context_out).then(|| context.to_vec());
     Ok(RunAnswer { result, duration, data: Some(left), context })
+}
+
+/// Frames that come in on a device and go on as the program says. Nothing of them comes back but their size.
+fn live_frames(
+    world: Option<&World>,
+    program: &Program,
+    request: &RunRequest,
+    (data, metadata, info): (&[u8], usize, PacketInfo),
+) -> Result<RunAnswer, Errno> {
+    let world = world.ok_or(Errno::ENODEV)?;
+    // Without a device, they come from the machine itself.
+    let device = if info.ingress_ifindex == 0 { LOOPBACK } else { info.ingress_ifindex };
+    if world.machine().find_device(device).is_none() {
+        return Err(Errno::ENODEV);
+    }
+    if info.rx_queue_index != 0 {
+        // The world's devices have one queue.
+        return Err(Errno::EINVAL);
+    }
+    let packet = std::cell::RefCell::new(Packet::new(data));
+    let (_, duration) = repeated(
+        request,
+        || {
+            let mut packet = packet.borrow_mut();
+            packet.set(data);
+            packet.begin_after(metadata);
+            packet.info = info;
+        },
+        || {
+            let sent = world.inject_through(program, device, &mut packet.borrow_mut());
+            sent.map(|()| 0).map_err(|error| errno(&error))
+        },
+    )?;
+    Ok(RunAnswer { result: 0, duration, data: Some(data.to_vec()), context: None })
 }
 
 /// The fields of `struct __sk_buff` that a caller may give, and their offsets.

@@ -143,6 +143,23 @@ impl World {
         Ok(trace)
     }
 
+    /// As [`World::inject`], with this program in place of the device's XDP programs.
+    #[cfg(feature = "sys")]
+    pub(crate) fn inject_through(
+        &self,
+        program: &Program,
+        device: u32,
+        packet: &mut Packet,
+    ) -> Result<(), Error> {
+        let mut injector = self.injector();
+        injector.layout.machine.device(device)?;
+        packet.info.ingress_ifindex = device;
+        let mut trace = Trace::default();
+        let target = TargetProgram { program: Some(program.clone()), place: Place::Xdp };
+        let start = Start { target: Some(target), ..Start::at(Next::new(Station::Target, device)) };
+        injector.walk(start, packet, &mut trace)
+    }
+
     /// The socket that receives a packet which was [`Fate::Delivered`] on a device: the one that a program has assigned
     /// it to, otherwise the best for its addresses and ports. `None` if there is none, and the machine would answer
     /// that the port is closed.
@@ -182,6 +199,10 @@ impl Injector {
     ///
     /// Those of [`crate::Program::run`].
     pub fn inject(&mut self, device: u32, packet: &mut Packet, trace: &mut Trace) -> Result<(), Error> {
+        self.walk(Start::at(Next::new(Station::Xdp, device)), packet, trace)
+    }
+
+    fn walk(&mut self, start: Start, packet: &mut Packet, trace: &mut Trace) -> Result<(), Error> {
         if self.world.version() != self.version {
             (self.layout, self.version) = self.world.layout();
         }
@@ -189,8 +210,9 @@ impl Injector {
         trace.copies.clear();
         let mut hops = Hops::over(&mut trace.hops);
         let mut copies = Copies::default();
-        let walk = Walk::new(&self.layout, packet, 0, &mut hops, &mut copies, &mut trace.fate);
-        walk.go(Next::new(Station::Xdp, device), self.max_steps)?;
+        let mut walk = Walk::new(&self.layout, packet, 0, &mut hops, &mut copies, &mut trace.fate);
+        (walk.next_hop, walk.target) = (start.next_hop, start.target);
+        walk.go(start.next, self.max_steps)?;
         let mut number = 0;
         while let Some((Start { next, next_hop, target }, mut copy)) = copies.waiting.pop_front() {
             number += 1;
@@ -338,6 +360,10 @@ impl<'a, 'h> Walk<'a, 'h> {
         self.hop(&program, device, place, result);
         self.packet.info.ifindex = 0;
         match (place, result) {
+            (Place::Xdp, _) => {
+                let next = self.after_xdp(&program, result, device);
+                next.unwrap_or(Next::new(Station::Ingress, device))
+            }
             (Place::Devmap, XDP_PASS) => Next::new(Station::Leave, device),
             (Place::Cpumap, XDP_PASS) => Next::new(Station::Ingress, device),
             (Place::Cpumap, XDP_REDIRECT) => {

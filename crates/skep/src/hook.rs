@@ -209,6 +209,7 @@ impl Hook {
     /// # Errors
     ///
     /// As [`Hook::attach`]; nothing has changed then.
+    #[cfg(feature = "sys")]
     pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
         let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
         let first = self.change(programs, |list, first| {

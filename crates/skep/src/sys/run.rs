@@ -106,7 +106,7 @@ mod md {
 
 fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     let live = request.flags == F_LIVE_FRAMES;
-    if (request.flags != 0 && !live) || (request.batch_size != 0 && !live) {
+    if !live && (request.flags != 0 || request.batch_size != 0) {
         return Err(Errno::EINVAL);
     }
     if request.batch_size > MOST_FRAMES {

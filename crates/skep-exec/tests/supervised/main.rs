@@ -3,6 +3,7 @@
 //! Each test runs this very program again as the supervised application: the test [`application`], which does what the
 //! variable `SCENARIO` says.
 
+mod groups;
 mod mapped;
 mod netlink;
 mod perf;
@@ -367,6 +368,7 @@ fn application() {
         }
         other => {
             let known = mapped::application(other)
+                || groups::application(other)
                 || perf::application(other)
                 || netlink::application(other)
                 || preloaded::application(other);

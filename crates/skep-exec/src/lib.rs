@@ -121,7 +121,7 @@ pub struct Supervisor {
     types: Option<PathBuf>,
     missing: Option<Box<serve::Trace>>,
     network: bool,
-    refused: Option<Box<dyn Fn(&Refused) + Send + Sync>>,
+    refused: Option<Box<refused::Each>>,
     front: FrontChoice,
 }
 

@@ -142,8 +142,7 @@ impl Network {
             let mut answer = Answer::new(port);
             let done = self.answer(caller, &request, &mut answer);
             if done == Err(Errno::EOPNOTSUPP) {
-                let name = format!("{} of a routing socket", request.kind);
-                caller.process.engine.note_lack("request", name);
+                caller.process.engine.note_lack("routing request", message::name(request.kind));
             }
             answer.finish(&request, done.map_or_else(|error| error.0, |()| 0));
             for part in answer.parts() {

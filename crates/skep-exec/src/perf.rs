@@ -111,11 +111,16 @@ pub(crate) fn ioctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
         return Answer::Continue;
     };
     let done = match request as u32 {
-        request::ENABLE => Ok(event.enable(true)),
-        request::DISABLE => Ok(event.enable(false)),
+        request::ENABLE | request::DISABLE => {
+            event.enable(request as u32 == request::ENABLE);
+            Ok(())
+        }
         // It counts nothing.
         request::RESET => Ok(()),
-        request::PAUSE_OUTPUT => Ok(event.pause(argument as u32 != 0)),
+        request::PAUSE_OUTPUT => {
+            event.pause(argument as u32 != 0);
+            Ok(())
+        }
         request::ID => process.write(argument, &event.settings().id.to_ne_bytes()),
         // Without another event it is as it is.
         request::SET_OUTPUT if argument as i32 == -1 => Ok(()),

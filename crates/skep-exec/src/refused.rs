@@ -19,6 +19,9 @@ pub(crate) fn command(engine: &SysEngine, number: u32, error: Errno) {
     }
 }
 
+/// What receives them.
+pub(crate) type Each = dyn Fn(&Refused) + Send + Sync;
+
 /// Something that an application was refused because it lacks, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -22,6 +22,15 @@ const NLMSG_DONE: u16 = 3;
 /// Messages below this number are not for anybody.
 const CONTROL: u16 = 16;
 
+/// The name of a kind of message, or its number.
+pub(super) fn name(kind: u16) -> String {
+    /// By what they are about, in the order of their numbers from 16 on, four each.
+    const ABOUT: [&str; 8] = ["LINK", "ADDR", "ROUTE", "NEIGH", "RULE", "QDISC", "TCLASS", "TFILTER"];
+    const WHAT: [&str; 4] = ["NEW", "DEL", "GET", "SET"];
+    let (about, what) = (usize::from(kind - CONTROL.min(kind)) / 4, usize::from(kind) % 4);
+    ABOUT.get(about).map_or_else(|| kind.to_string(), |about| format!("RTM_{}{about}", WHAT[what]))
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
@@ -240,6 +249,13 @@ mod tests {
         assert_eq!(attributes.text(3), Some(&b"eth0"[..]));
         assert_eq!(attributes.nested(43).unwrap().number(4), Some(5));
         assert_eq!(attributes.number(99), None);
+    }
+
+    #[test]
+    fn kinds_have_the_names_of_the_interface() {
+        let names: Vec<_> = [16, 19, 26, 38, 46, 48].map(name).into();
+        let expected = ["RTM_NEWLINK", "RTM_SETLINK", "RTM_GETROUTE", "RTM_GETQDISC", "RTM_GETTFILTER", "48"];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn id(program: i32) -> u32 {
 }
 
 fn link(index: u32, more: &[u8]) -> Vec<u8> {
-    let mut body = vec![0; 16];
+    let mut body = [0; 16];
     body[4..8].copy_from_slice(&index.to_ne_bytes());
     [&body[..], more].concat()
 }

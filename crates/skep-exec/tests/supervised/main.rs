@@ -400,7 +400,7 @@ fn supervise(
     if let Some(world) = &world {
         builder = builder.world(world);
     }
-    let (runtime, network) = (builder.build().unwrap(), world.is_some());
+    let (runtime, network) = (builder.build().unwrap(), netlink::is_seen(scenario));
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss, refuse) = (Arc::clone(&traced), Arc::clone(&missing), Arc::clone(&traced));
     let supervisor = Supervisor::new(SysEngine::new(runtime, world))

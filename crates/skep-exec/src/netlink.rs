@@ -216,8 +216,14 @@ impl Network {
                 Err(error) => return Verdict::Error(error),
             }
         } else {
-            let parts = vec![(first, second)];
-            (Message { name: address, room: ADDRESS as u32, parts, at: None }, third as i32)
+            let mut room = [0; 4];
+            if address != 0
+                && let Err(error) = process.read(address_len, &mut room)
+            {
+                return Verdict::Error(error);
+            }
+            let (room, parts) = (u32::from_ne_bytes(room), vec![(first, second)]);
+            (Message { name: address, room, parts, at: None }, third as i32)
         };
         if message.name == 0 {
             return Verdict::Continue;
@@ -356,7 +362,7 @@ impl Message {
         kernel[..2].copy_from_slice(&(libc::AF_NETLINK as u16).to_ne_bytes());
         process.write(self.name, &kernel[..ADDRESS.min(self.room as usize)])?;
         let len = (ADDRESS as u32).to_ne_bytes();
-        if let Some(at) = len_at.filter(|at| *at != 0) {
+        if let Some(at) = len_at {
             process.write(at, &len)?;
         }
         if let Some(at) = self.at {

@@ -386,6 +386,18 @@ fn attacks() {
         send(words.as_ptr() as u64, 96).unwrap();
         socket.receive();
     }
+    // No more is written of the sender's address than there is room for.
+    let (get, mut from, mut len) =
+        ([&32u32.to_ne_bytes()[..], &[18, 0, 1, 0], &[0; 12], &[1], &[0; 11]].concat(), [7u8; 12], 2u32);
+    send(get.as_ptr() as u64, 32).unwrap();
+    let mut room = [0u8; 4096];
+    // SAFETY: room for as many bytes.
+    let got = unsafe {
+        let (to, from) = (room.as_mut_ptr().cast(), from.as_mut_ptr().cast());
+        libc::recvfrom(socket.file, to, 4096, 0, from, &raw mut len)
+    };
+    assert!(got > 0);
+    assert_eq!((from, len), ([16, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7], 12));
     // A message whose parts are everywhere.
     let mut header = [0u64; 7];
     header[2] = 8;

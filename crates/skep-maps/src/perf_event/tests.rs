@@ -1,3 +1,5 @@
+//! Rings as their readers see them.
+
 use super::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skep::sys::SysEngine;
 use skep_sys::{Caller, Command, Errno, System};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -91,7 +92,9 @@ impl Server {
                 };
                 let started = Instant::now();
                 turn.received(started, is_slow(&call));
-                let answer = self.answer(&call);
+                // A caller waits for its answer, whatever happens here; locks are free again after a panic.
+                let answer = catch_unwind(AssertUnwindSafe(|| self.answer(&call)));
+                let answer = answer.unwrap_or(Answer::Error(Errno::EIO));
                 self.listener.answer(&call, answer);
                 if let Some(trace) = &self.trace {
                     self.say(&**trace, &call, answer, started);

@@ -12,7 +12,7 @@
 use skep::sys::SysEngine;
 use skep::world::{Device, Machine};
 use skep::{Runtime, World};
-use skep_sys::{Caller, Command, Errno, Handle, System};
+use skep_sys::{Caller, Command, ControlGroup, Errno, Handle, System};
 use skep_testgen::Source;
 use std::collections::BTreeMap;
 
@@ -101,8 +101,23 @@ impl Caller<SysEngine> for &mut Process {
         self.pins.get(path).cloned().ok_or(Errno::ENOENT)
     }
 
-    fn control_group(&mut self, _: i32) -> Result<u64, Errno> {
-        Err(Errno::EBADF)
+    fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
+        match descriptor {
+            1 => Ok(ControlGroup::new(&[], 1)),
+            2 => Ok(ControlGroup::new(&[1], 2)),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {
+        match descriptor {
+            None | Some(1 | 2) => Ok(1),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
+        if process == 1 { self.handle(descriptor) } else { Err(Errno::ENOENT) }
     }
 }
 
@@ -351,6 +366,7 @@ impl Session {
         let process = &mut self.process;
         process.descriptors.clear();
         process.pins.clear();
+        detach_all(&self.system, process);
         let next =
             [Command::ProgGetNextId, Command::MapGetNextId, Command::BtfGetNextId, Command::LinkGetNextId];
         for command in next {
@@ -407,6 +423,30 @@ pub(crate) fn check_attributes(data: &[u8]) {
         session.call((*command).into(), &attributes, (*size).into());
     }
     session.end();
+}
+
+/// Ends what outlives its process: attachments that no link holds.
+fn detach_all(system: &System<SysEngine>, process: &mut Process) {
+    system.control_groups().into_iter().for_each(|id| system.end_control_group(id));
+    let mut call = |command: Command, words: [u32; 3]| {
+        process.put(BASE, &[0; ATTRIBUTES]);
+        for (at, word) in words.iter().enumerate() {
+            process.put(BASE + 4 * at as u64, &word.to_ne_bytes());
+        }
+        let answer = system.call(&mut &mut *process, command as u32, BASE, 12);
+        (answer, u32::from_ne_bytes(process.memory[4..8].try_into().unwrap_or_default()))
+    };
+    let mut last = 0;
+    while let (Ok(_), id) = call(Command::ProgGetNextId, [last, 0, 0]) {
+        if let (Ok(descriptor), _) = call(Command::ProgGetFdById, [id, 0, 0]) {
+            // The dissector of the namespace; both directions of the device. Most are not there.
+            for (target, place) in [(0, 17), (2, 46), (2, 47)] {
+                let _answer = call(Command::ProgDetach, [target, descriptor as u32, place]);
+            }
+        }
+        last = id;
+    }
+    process.descriptors.clear();
 }
 
 /// A map can be made, filled and read.

@@ -2,8 +2,8 @@
 //!
 //! A mask is an object as those of `bpf_obj_new` are ([`skep_maps::objects::Mask`]): it counts its owners, a kept
 //! pointer owns it, and its memory waits for readers. It has a bit for each virtual CPU of the runtime, of which
-//! `bpf_get_smp_processor_id` gives one. Numbers of CPUs are 32 bits wide; what is beyond the last CPU is never set, and
-//! a function that finds no CPU returns the number of CPUs.
+//! `bpf_get_smp_processor_id` gives one. Numbers of CPUs are 32 bits wide; what is beyond the last CPU is never set,
+//! and a function that finds no CPU returns the number of CPUs.
 
 use super::objects;
 use skep_abi::{CPU_MASK, RunEnv};

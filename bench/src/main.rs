@@ -13,6 +13,7 @@ mod arch;
 mod child;
 mod engines;
 mod exec;
+mod exec_calls;
 mod flow;
 mod htab_mem;
 mod itlb;
@@ -74,6 +75,8 @@ enum Benchmark {
     Alloc(alloc::Args),
     /// Execution speed, code size and load time against rbpf, solana-sbpf and native code.
     Exec(exec::Args),
+    /// The system call bpf(2) of an application under `skep exec`.
+    ExecCalls(exec_calls::Args),
     /// Packets through a flow dissector whose parsers are tail calls or function calls.
     FlowDissector(flow::Args),
     /// Speed and memory of a hash table under each reuse policy, in the published cases.
@@ -99,6 +102,7 @@ impl Benchmark {
         match self {
             Self::Alloc(args) => alloc::run(args, common),
             Self::Exec(args) => exec::run(args, common),
+            Self::ExecCalls(args) => exec_calls::run(args, common),
             Self::FlowDissector(args) => flow::run(args, common),
             Self::HtabMem(args) => htab_mem::run(args, common),
             Self::Load => load::run(common),
@@ -114,6 +118,7 @@ impl Benchmark {
     /// Measures the running kernel, in a process that does nothing else; `None` for a benchmark that no kernel can run.
     fn linux(&self) -> Option<fn() -> Result<Vec<kernel::Answer>>> {
         match self {
+            Self::ExecCalls(_) => Some(exec_calls::measure_linux),
             Self::FlowDissector(_) => Some(flow::measure_linux),
             // Each of its tasks has a process of its own.
             Self::HtabMem(_) => Some(|| Ok(Vec::new())),
@@ -128,8 +133,8 @@ impl Benchmark {
 fn main() -> ExitCode {
     let Cli { benchmark, common } = Cli::parse();
     if (common.linux || common.only_linux) && benchmark.linux().is_none() {
-        let text = "--linux: no kernel can run this benchmark; those that a kernel can run are flow-dissector, htab-mem, \
-                    map, tail-call and verify";
+        let text = "--linux: no kernel can run this benchmark; those that a kernel can run are exec-calls, \
+                    flow-dissector, htab-mem, map, tail-call and verify";
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
     match write(&benchmark, common) {
@@ -144,6 +149,9 @@ fn main() -> ExitCode {
 fn write(benchmark: &Benchmark, common: Common) -> Result<()> {
     if let Benchmark::HtabMem(htab_mem::Args { only: Some(task), .. }) = benchmark {
         return print(&task.perform()?.to_string());
+    }
+    if let Benchmark::ExecCalls(args @ exec_calls::Args { application: true, .. }) = benchmark {
+        return print(&exec_calls::application(args)?.to_string());
     }
     if let Some(ask) = benchmark.linux().filter(|_| common.only_linux) {
         return print(&json!(ask()?).to_string());

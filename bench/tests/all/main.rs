@@ -2,6 +2,7 @@
 
 mod alloc;
 mod exec;
+mod exec_calls;
 mod flow;
 mod htab_mem;
 mod load;

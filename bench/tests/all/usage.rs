@@ -9,6 +9,7 @@ fn the_help_names_every_benchmark() {
     let names = [
         "alloc",
         "exec",
+        "exec-calls",
         "flow-dissector",
         "htab-mem",
         "load",

@@ -78,7 +78,11 @@ struct Inner {
 
 /// What is attached, in the order of attachment.
 #[derive(Clone, Default)]
-struct List(Vec<Attached>);
+struct List {
+    attached: Vec<Attached>,
+    /// Whether the programs are sleepable.
+    sleepable: bool,
+}
 
 #[derive(Clone)]
 struct Attached {
@@ -112,7 +116,7 @@ impl Hook {
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
         let id = self.change(&[program], |list, id| {
-            list.0.push(Attached { id, program: program.clone() });
+            list.attached.push(Attached { id, program: program.clone() });
         })?;
         Ok(Link { hook: self.clone(), id })
     }
@@ -153,7 +157,7 @@ impl Hook {
     /// [`Error::Slots`] as for [`Program::run`].
     pub fn programs(&self) -> Result<Vec<Program>, Error> {
         let _section = self.inner.shared.domain.enter()?;
-        Ok(self.inner.list().0.iter().map(|attached| attached.program.clone()).collect())
+        Ok(self.inner.list().attached.iter().map(|attached| attached.program.clone()).collect())
     }
 
     /// Passes each program to `run`, until that returns true.
@@ -177,13 +181,13 @@ impl Hook {
     /// Whether the programs are sleepable. The caller is in a section.
     #[inline]
     fn sleeps(&self) -> bool {
-        self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable())
+        self.inner.list().sleepable
     }
 
     /// The caller is in a section of the programs' flavour.
     #[inline]
     fn each_until(&self, mut run: impl FnMut(&Program) -> bool) {
-        for attached in &self.inner.list().0 {
+        for attached in &self.inner.list().attached {
             if run(&attached.program) {
                 break;
             }
@@ -213,10 +217,10 @@ impl Hook {
     pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
         let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
         let first = self.change(programs, |list, first| {
-            list.0.retain(|attached| !ended(attached));
+            list.attached.retain(|attached| !ended(attached));
             let new =
                 (first..).zip(programs).map(|(id, program)| Attached { id, program: (*program).clone() });
-            list.0.extend(new);
+            list.attached.extend(new);
         })?;
         let new = (first..).take(programs.len()).map(|id| Link { hook: self.clone(), id });
         *links = new.collect();
@@ -244,6 +248,7 @@ impl Hook {
         // Only the holder of the lock replaces the list.
         let mut list = inner.list().clone();
         change(&mut list, id);
+        list.sleepable = list.attached.first().is_some_and(|first| first.program.verified().is_sleepable());
         let old = inner.list.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
         drop(changing);
         // SAFETY: it was made by `Box::into_raw`, and this thread alone has just replaced it.
@@ -263,7 +268,7 @@ impl Link {
     pub fn replace(&self, program: &Program) -> Result<Program, Error> {
         let mut old = None;
         self.hook.change(&[program], |list, _| {
-            if let Some(attached) = list.0.iter_mut().find(|attached| attached.id == self.id) {
+            if let Some(attached) = list.attached.iter_mut().find(|attached| attached.id == self.id) {
                 old = Some(std::mem::replace(&mut attached.program, program.clone()));
             }
         })?;
@@ -280,7 +285,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // Without a new program there is nothing to compare, so this cannot fail.
-        let _ = self.hook.change(&[], |list, _| list.0.retain(|attached| attached.id != self.id));
+        let _ = self.hook.change(&[], |list, _| list.attached.retain(|attached| attached.id != self.id));
     }
 }
 

@@ -253,6 +253,8 @@ struct Walk<'a, 'h> {
     target: Option<TargetProgram>,
     fate: &'a mut Fate,
     error: Option<Box<Error>>,
+    /// The device of the last step: most steps stay on it.
+    at: Option<&'a At>,
 }
 
 impl<'a, 'h> Walk<'a, 'h> {
@@ -265,7 +267,7 @@ impl<'a, 'h> Walk<'a, 'h> {
         copies: &'a mut Copies,
         fate: &'a mut Fate,
     ) -> Self {
-        Self { layout, packet, copy, hops, copies, next_hop: None, target: None, fate, error: None }
+        Self { layout, packet, copy, hops, copies, next_hop: None, target: None, fate, error: None, at: None }
     }
 
     /// Goes from station to station until the packet ends, or has taken too many steps.
@@ -283,7 +285,9 @@ impl<'a, 'h> Walk<'a, 'h> {
     fn step(&mut self, next: Next) -> Next {
         let index = next.device;
         let layout = self.layout;
-        let Some(at) = layout.at(index) else {
+        let at = self.at.filter(|at| at.device.index == index).or_else(|| layout.at(index));
+        self.at = at;
+        let Some(at) = at else {
             return match next.station {
                 Station::Done => next,
                 _ => self.end(Fate::NoDevice { device: index }),

@@ -37,6 +37,7 @@
 //! only as long as the call waits for its answer.
 
 mod arch;
+mod directories;
 mod files;
 mod filter;
 mod front;
@@ -223,6 +224,7 @@ impl Supervisor {
             system: self.system,
             listener,
             table,
+            directories: directories::Directories::default(),
             bpffs,
             trace: self.trace,
             groups: groups::Watched::default(),

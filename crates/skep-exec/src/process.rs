@@ -1,11 +1,12 @@
 //! A process as its call sees it: memory, descriptors, files.
 
+use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
 use skep::sys::SysEngine;
@@ -23,6 +24,7 @@ pub(crate) struct Process<'a> {
     pub(crate) listener: &'a Listener,
     pub(crate) table: &'a Table,
     pub(crate) call: &'a Call,
+    pub(crate) directories: &'a Directories,
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
@@ -45,9 +47,8 @@ impl Process<'_> {
         if descriptor < 0 {
             return Err(Errno::EBADF);
         }
-        let path = self.path(&format!("fd/{descriptor}"));
-        let at = |flags| statat(rustix::fs::CWD, &*path, flags).map_err(|_| Errno::EBADF);
-        let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
+        let found = self.directories.look(self.call.thread, descriptor);
+        let (file, link) = found.map_err(|_| Errno::EBADF)?;
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
     }

@@ -1,5 +1,6 @@
 //! Serving: each notified call gets its answer.
 
+use crate::directories::Directories;
 use crate::front::{self, Front};
 use crate::groups::Watched;
 use crate::listener::{Answer, Call, Listener};
@@ -47,6 +48,7 @@ pub(crate) struct Server {
     pub(crate) system: System<SysEngine>,
     pub(crate) listener: Listener,
     pub(crate) table: Table,
+    pub(crate) directories: Directories,
     /// The device of the processes' BPF file system.
     pub(crate) bpffs: Option<u64>,
     pub(crate) trace: Option<Box<Trace>>,
@@ -129,6 +131,7 @@ impl Server {
         let mut process = Process {
             listener: &self.listener,
             table: &self.table,
+            directories: &self.directories,
             call,
             bpffs: self.bpffs,
             groups: &self.groups,

@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod calls_tests;
 mod links;
+mod log;
 mod maps;
 mod programs;
 mod run;

@@ -1,5 +1,6 @@
 //! Programs that clients load.
 
+use super::log::PathLog;
 use super::maps::SysMap;
 use super::{SysEngine, errno};
 use crate::error::Error;
@@ -27,9 +28,6 @@ pub struct SysProgram {
 const F_SLEEPABLE: u32 = 1 << 4;
 /// The number of the type.
 const STRUCT_OPS: u32 = 27;
-/// Levels of the log: all paths, and only statistics.
-const ALL_PATHS: u32 = 2;
-const STATISTICS: u32 = 4;
 
 impl SysProgram {
     pub(super) fn load(
@@ -62,7 +60,7 @@ impl SysProgram {
         let gpl_compatible = source.gpl_compatible;
         let tag = skep_isa::tag_sha1(&skep_isa::with_map_descriptors(&source.insns));
         let tag = tag.map_err(|_| Errno::EINVAL)?.0;
-        let name = source.name.clone();
+        let (name, insns) = (source.name.clone(), source.insns.clone());
         let maps: Vec<&SysMap> = request.maps.iter().map(|map| map.map()).collect();
         let definitions = definitions(&maps);
         let types = source.btf.clone().or_else(|| maps.iter().find_map(|map| map.types().cloned()));
@@ -82,13 +80,8 @@ impl SysProgram {
             linker = linker.log(|line| lines.line(line));
         }
         let loaded = linker.load();
-        lines.finish(loaded.is_err(), log);
-        let module = loaded.map_err(|error| {
-            if !matches!(error, Error::Refused(_)) {
-                log(&error.to_string());
-            }
-            refusal(&error)
-        })?;
+        lines.finish(loaded.as_ref().err(), &insns, log);
+        let module = loaded.map_err(|error| refusal(&error))?;
         let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
         Ok(Self { program, gpl_compatible, tag })
     }
@@ -240,39 +233,6 @@ fn definitions(maps: &[&SysMap]) -> Vec<MapDef> {
         def
     });
     named.collect()
-}
-
-/// The verifier's log: of the path that was refused, or of all.
-struct PathLog {
-    level: u32,
-    lines: Vec<String>,
-}
-
-impl PathLog {
-    fn new(level: u32) -> Self {
-        Self { level, lines: Vec::new() }
-    }
-
-    fn line(&mut self, line: &str) {
-        // Without the level of all paths, a new path begins a new log.
-        if self.level & ALL_PATHS == 0 && line.starts_with("from ") {
-            self.lines.clear();
-        }
-        let statistics =
-            ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start));
-        if self.level & !STATISTICS != 0 || statistics {
-            self.lines.push(line.to_owned());
-        }
-    }
-
-    fn finish(self, refused: bool, log: &mut dyn FnMut(&str)) {
-        let first = match self.lines.len() {
-            // What was accepted has no path to tell of; the last three lines are statistics.
-            lines if !refused && self.level & ALL_PATHS == 0 => lines.saturating_sub(3),
-            _ => 0,
-        };
-        self.lines[first..].iter().for_each(|line| log(line));
-    }
 }
 
 /// Linux's number for a refused program.

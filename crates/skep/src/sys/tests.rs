@@ -180,7 +180,7 @@ impl Process {
     }
 
     /// A load, with the log's level, and the log.
-    fn load_with(
+    pub(super) fn load_with(
         &mut self,
         program_type: u32,
         text: &str,
@@ -191,7 +191,7 @@ impl Process {
         self.load_bytes(program_type, &insns, level, room)
     }
 
-    fn load_bytes(
+    pub(super) fn load_bytes(
         &mut self,
         program_type: u32,
         insns: &[u8],

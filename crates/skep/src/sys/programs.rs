@@ -202,7 +202,9 @@ fn lines(
         let bytes = types.bytes_of_string(offset);
         let bytes =
             bytes.ok_or_else(|| (Errno::EINVAL, "bad line_info: a text is outside of the types".into()))?;
-        Ok(String::from_utf8_lossy(bytes).into())
+        // The strings after it follow.
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into())
     };
     let mut found: Vec<LineInfo> = Vec::new();
     for info in request.lines {

@@ -1,6 +1,6 @@
 //! The filter of system calls: which of them the supervisor answers.
 
-use crate::arch::{AUDIT, FOREIGN, SECOND};
+use crate::arch::{AUDIT, FOREIGN, OPENS, READLINKS, SECOND};
 use libc::{sock_filter, sock_fprog};
 
 /// The system calls that the supervisor sees; all others go to the kernel.
@@ -12,7 +12,15 @@ const ARCH: u32 = 4;
 /// The lower half of the fourth argument: the flags of mmap(2).
 const FLAGS: u32 = 16 + 3 * 8;
 
+/// The first argument, and the size of each.
+const ARGUMENTS: u32 = 16;
+const ARGUMENT: u32 = 8;
+/// Files that are opened with one of these are none of those which describe a descriptor.
+const NOT_TO_READ: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_DIRECTORY | libc::O_PATH | libc::O_TRUNC;
+
 /// A program in the instructions of classic BPF.
+///
+/// Paths cannot be looked at here, so each link that is read is seen, and each file that is opened for reading.
 ///
 /// Of the mappings, those of files that are shared are seen: others are as frequent as malloc(3).
 ///
@@ -38,6 +46,15 @@ impl Filter {
         program.push(load(NUMBER));
         program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
         let allow = || give(libc::SECCOMP_RET_ALLOW);
+        let notify = || give(libc::SECCOMP_RET_USER_NOTIF);
+        for (number, _) in READLINKS {
+            program.extend([equal(*number as u32, 0, 1), notify()]);
+        }
+        for (number, _, flags) in OPENS {
+            let other = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, NOT_TO_READ as u32);
+            let flags = load(ARGUMENTS + ARGUMENT * *flags as u32);
+            program.extend([equal(*number as u32, 0, 4), flags, other, allow(), notify()]);
+        }
         let calculate = |operation, k| insn(operation | libc::BPF_K, 0, 0, k);
         let any = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, libc::MAP_ANONYMOUS as u32);
         let mapping = [
@@ -87,6 +104,7 @@ mod tests {
                         ARCH => convention,
                         NUMBER => number,
                         FLAGS => flags,
+                        at if OPENS.iter().any(|open| ARGUMENTS + ARGUMENT * open.2 as u32 == at) => flags,
                         other => panic!("it reads at {other}"),
                     };
                 }
@@ -128,6 +146,27 @@ mod tests {
         ] {
             let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
             assert_eq!(with_flags(AUDIT, libc::SYS_mmap as u32, flags), expected, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn links_and_files_that_are_read_are_seen() {
+        for (number, _) in READLINKS {
+            assert_eq!(verdict(AUDIT, *number as u32), libc::SECCOMP_RET_USER_NOTIF, "{number}");
+        }
+        for (number, _, _) in OPENS {
+            for (flags, seen) in [
+                (libc::O_RDONLY, true),
+                (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, true),
+                (libc::O_WRONLY, false),
+                (libc::O_RDWR | libc::O_CLOEXEC, false),
+                (libc::O_RDONLY | libc::O_CREAT, false),
+                (libc::O_DIRECTORY | libc::O_CLOEXEC, false),
+                (libc::O_PATH, false),
+            ] {
+                let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+                assert_eq!(with_flags(AUDIT, *number as u32, flags as u32), expected, "{number} {flags:#x}");
+            }
         }
     }
 

@@ -43,6 +43,7 @@ mod listener;
 mod mapped;
 mod memory;
 mod process;
+mod procfs;
 mod serve;
 mod table;
 mod turn;

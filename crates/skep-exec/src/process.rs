@@ -41,8 +41,12 @@ impl Process<'_> {
         if descriptor < 0 {
             return Err(Errno::EBADF);
         }
-        let path = self.path(&format!("fd/{descriptor}"));
-        let at = |flags| statat(rustix::fs::CWD, &*path, flags).map_err(|_| Errno::EBADF);
+        self.file_at(&self.path(&format!("fd/{descriptor}")))
+    }
+
+    /// The file that a link in `/proc` leads to, and how it is open.
+    pub(crate) fn file_at(&self, path: &str) -> Result<(FileId, Access), Errno> {
+        let at = |flags| statat(rustix::fs::CWD, path, flags).map_err(|_| Errno::EBADF);
         let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
@@ -58,7 +62,7 @@ impl Process<'_> {
     }
 
     /// The directory that a path begins in, in its own view: the root for absolute paths.
-    fn start(&self, directory: Option<i32>, path: &[u8]) -> Result<PathBuf, Errno> {
+    pub(crate) fn start(&self, directory: Option<i32>, path: &[u8]) -> Result<PathBuf, Errno> {
         if path.starts_with(b"/") {
             return Ok(PathBuf::from(OsStr::from_bytes(path)));
         }

@@ -3,6 +3,7 @@
 use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
 use crate::process::Process;
+use crate::procfs;
 use crate::table::Table;
 use crate::turn::Turn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -121,7 +122,7 @@ impl Server {
             libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
             libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),
-            _ => return Answer::Continue,
+            _ => return procfs::answer(&self.system, &mut process),
         };
         answer.map_or_else(Answer::Error, Answer::Value)
     }

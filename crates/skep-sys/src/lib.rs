@@ -21,6 +21,7 @@ mod attr;
 mod btf;
 mod caller;
 mod command;
+mod description;
 mod engine;
 mod errno;
 mod ids;

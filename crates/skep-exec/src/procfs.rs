@@ -98,8 +98,8 @@ fn named(process: &mut Process<'_>, directory: Option<i32>, path: u64) -> Option
 /// The text that the link has in Linux.
 fn link(process: &mut Process<'_>, handle: &Handle<SysEngine>, into: u64, len: u64) -> Answer {
     let name = match handle.object() {
-        // As Linux names what was found by an identifier or a path. Only those that were just created have another name,
-        // which clients do not look for.
+        // As Linux names what was found by an identifier or a path. One that was just created has another name, which
+        // clients do not look for.
         Object::Link(_) => "bpf-link",
         object => object.file_name(),
     };

@@ -25,14 +25,18 @@ struct Need {
 }
 
 const BPF: &str = "compiling the BPF examples";
+const CLIENTS: &str = "applications under the supervisor";
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 9] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
     Need { file: "/usr/include/linux/bpf.h", package: "linux-libc-dev", purpose: BPF },
     Need { file: "perf", package: "linux-perf", purpose: "what profilers see of compiled code" },
     Need { file: "gdb", package: "gdb", purpose: "what debuggers see of compiled code" },
+    Need { file: "bpftool", package: "bpftool", purpose: CLIENTS },
+    Need { file: "python3", package: "python3", purpose: CLIENTS },
+    Need { file: "strace", package: "strace", purpose: CLIENTS },
 ];
 
 /// Whether skipped tests must fail.

@@ -6,6 +6,6 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{AUDIT, FOREIGN, SECOND};
+pub(crate) use aarch64::{AUDIT, FOREIGN, OPENS, READLINKS, SECOND};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{AUDIT, FOREIGN, SECOND};
+pub(crate) use x86_64::{AUDIT, FOREIGN, OPENS, READLINKS, SECOND};

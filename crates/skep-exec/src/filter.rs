@@ -1,6 +1,6 @@
 //! The filter of system calls: which of them the supervisor answers.
 
-use crate::arch::{AUDIT, FOREIGN, SECOND};
+use crate::arch::{AUDIT, FOREIGN, OPENS, READLINKS, SECOND};
 use crate::netlink::{HIGH, REQUESTS};
 use libc::{sock_filter, sock_fprog};
 
@@ -26,7 +26,15 @@ const REQUEST: u32 = 16 + 8;
 const WHOSE: u32 = 0xff00;
 const PERF: u32 = 0x2400;
 
+/// The first argument, and the size of each.
+const ARGUMENTS: u32 = 16;
+const ARGUMENT: u32 = 8;
+/// Files that are opened with one of these are none of those which describe a descriptor.
+const NOT_TO_READ: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_DIRECTORY | libc::O_PATH | libc::O_TRUNC;
+
 /// A program in the instructions of classic BPF.
+///
+/// Paths cannot be looked at here, so each link that is read is seen, and each file that is opened for reading.
 ///
 /// Of the mappings, those of files that are shared are seen: others are as frequent as malloc(3). Of the requests by
 /// ioctl(2), those to perf events are seen.
@@ -54,6 +62,14 @@ impl Filter {
         program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
         let (allow, notify) = (|| give(libc::SECCOMP_RET_ALLOW), || give(libc::SECCOMP_RET_USER_NOTIF));
         let and = |k| insn(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, k);
+        for (number, _) in READLINKS {
+            program.extend([equal(*number as u32, 0, 1), notify()]);
+        }
+        for (number, _, flags) in OPENS {
+            let other = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, NOT_TO_READ as u32);
+            let flags = load(ARGUMENTS + ARGUMENT * *flags as u32);
+            program.extend([equal(*number as u32, 0, 4), flags, other, allow(), notify()]);
+        }
         let any = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, libc::MAP_ANONYMOUS as u32);
         let mapping = [
             load(FLAGS),
@@ -204,6 +220,31 @@ mod tests {
         assert_eq!(with_argument(AUDIT, libc::SYS_ioctl as u32, 0x8933), libc::SECCOMP_RET_USER_NOTIF);
         let ordinary = Filter::new(false).0.len();
         assert!(ordinary < Filter::new(true).0.len(), "without a network, sockets cost nothing");
+    }
+
+    #[test]
+    fn links_and_files_that_are_read_are_seen() {
+        for (number, _) in READLINKS {
+            assert_eq!(verdict(AUDIT, *number as u32), libc::SECCOMP_RET_USER_NOTIF, "{number}");
+        }
+        for (number, _, _) in OPENS {
+            for (flags, seen) in [
+                (libc::O_RDONLY, true),
+                (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, true),
+                (libc::O_WRONLY, false),
+                (libc::O_RDWR | libc::O_CLOEXEC, false),
+                (libc::O_RDONLY | libc::O_CREAT, false),
+                (libc::O_DIRECTORY | libc::O_CLOEXEC, false),
+                (libc::O_PATH, false),
+            ] {
+                let expected = if seen { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+                assert_eq!(
+                    with_argument(AUDIT, *number as u32, flags as u32),
+                    expected,
+                    "{number} {flags:#x}"
+                );
+            }
+        }
     }
 
     #[test]

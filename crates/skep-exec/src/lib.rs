@@ -51,6 +51,7 @@ mod perf;
 mod preload;
 mod probed;
 mod process;
+mod procfs;
 mod refused;
 mod serve;
 mod table;

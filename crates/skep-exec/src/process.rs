@@ -6,7 +6,7 @@ use crate::listener::{Call, Listener};
 use crate::memory;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
 use skep::sys::SysEngine;
@@ -53,6 +53,14 @@ impl Process<'_> {
         self.still(((file.st_dev, file.st_ino), access))
     }
 
+    /// The file that a link in `/proc` leads to, and how it is open.
+    pub(crate) fn file_at(&self, path: &str) -> Result<(FileId, Access), Errno> {
+        let at = |flags| statat(rustix::fs::CWD, path, flags).map_err(|_| Errno::EBADF);
+        let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
+        let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
+        self.still(((file.st_dev, file.st_ino), access))
+    }
+
     /// Whether a descriptor is open.
     pub(crate) fn has_descriptor(&self, descriptor: i32) -> bool {
         readlink(&*self.path(&format!("fd/{descriptor}")), Vec::new()).is_ok()
@@ -80,7 +88,7 @@ impl Process<'_> {
     }
 
     /// The directory that a path begins in, in its own view: the root for absolute paths.
-    fn start(&self, directory: Option<i32>, path: &[u8]) -> Result<PathBuf, Errno> {
+    pub(crate) fn start(&self, directory: Option<i32>, path: &[u8]) -> Result<PathBuf, Errno> {
         if path.starts_with(b"/") {
             return Ok(PathBuf::from(OsStr::from_bytes(path)));
         }

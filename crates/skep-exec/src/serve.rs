@@ -8,6 +8,7 @@ use crate::mapped;
 use crate::netlink::{self, Network};
 use crate::perf;
 use crate::process::Process;
+use crate::procfs;
 use crate::refused;
 use crate::table::Table;
 use crate::turn::Turn;
@@ -172,7 +173,7 @@ impl Server {
             libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
             libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),
-            _ => return Answer::Continue,
+            _ => return procfs::answer(&self.system, &mut process),
         };
         answer.map_or_else(Answer::Error, Answer::Value)
     }

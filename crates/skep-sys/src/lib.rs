@@ -22,6 +22,7 @@ mod attr;
 mod btf;
 mod caller;
 mod command;
+mod description;
 mod devices;
 mod engine;
 mod errno;

@@ -193,6 +193,12 @@ impl<E: Engine> MapObject<E> {
         crate::engine::Batch { elements, next }
     }
 
+    /// Whether clients may no longer write it.
+    pub fn is_frozen(&self) -> bool {
+        // Pairs with the store in `freeze`.
+        self.frozen.load(Ordering::Acquire)
+    }
+
     /// What may be done through a handle: nothing is written to a frozen map.
     fn access(&self, access: Access) -> Access {
         // Pairs with the store in `freeze`: an update after it has returned is refused. One that overlaps it may be

@@ -11,6 +11,7 @@ mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
 mod lacking;
+mod log;
 mod maps;
 mod places;
 mod programs;

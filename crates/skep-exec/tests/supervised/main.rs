@@ -117,6 +117,30 @@ fn application() {
             unsafe { libc::close(other) };
             assert_eq!(first_map(), Err(libc::ENOENT), "nobody holds it");
         }
+        "names" => {
+            let map = hash();
+            let link = std::fs::read_link(format!("/proc/self/fd/{map}")).unwrap();
+            assert_eq!(link.to_str(), Some("anon_inode:bpf-map"));
+            let own = std::process::id();
+            assert_eq!(std::fs::read_link(format!("/proc/{own}/fd/{map}")).unwrap(), link);
+            let said = |name: &str| {
+                let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{map}")).unwrap();
+                let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:\t")));
+                line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+            };
+            assert_eq!(["pos", "map_type", "max_entries", "frozen"].map(said), ["0", "1", "8", "0"]);
+            assert_ne!(said("memlock"), "0");
+            bpf(22, &[(0, map as u64, 4)]).unwrap();
+            assert_eq!(said("frozen"), "1");
+            // Other files are the kernel's to describe, and errors too.
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+            assert_eq!(link.to_str(), Some("/dev/null"));
+            let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
+            assert!(text.starts_with("pos:") && !text.contains("map_type"), "{text}");
+            assert!(std::fs::read_link("/proc/self/fd/1000").is_err());
+            assert!(std::fs::read_to_string("/proc/self/fdinfo/1000").is_err());
+        }
         "attacks" => {
             let map = hash();
             assert_eq!(raw(0, 1, 72), Err(libc::EFAULT));
@@ -461,6 +485,12 @@ fn forks_and_copies_share_a_map_and_it_ends_with_the_last_descriptor() {
 #[test]
 fn wild_pointers_and_descriptors_are_errors_of_the_one_who_passes_them() {
     let Some((status, traced, _)) = supervised("attacks") else { return };
+    assert!(status.success(), "{status}\n{}", traced.join("\n"));
+}
+
+#[test]
+fn proc_says_of_descriptors_what_they_are() {
+    let Some((status, traced, _)) = supervised("names") else { return };
     assert!(status.success(), "{status}\n{}", traced.join("\n"));
 }
 

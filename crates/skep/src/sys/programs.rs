@@ -1,6 +1,7 @@
 //! Programs that clients load.
 
 use super::lacking::Lacking;
+use super::log::PathLog;
 use super::maps::SysMap;
 use super::{SysEngine, errno};
 use crate::error::Error;
@@ -29,9 +30,6 @@ pub struct SysProgram {
 const F_SLEEPABLE: u32 = 1 << 4;
 /// The number of the type.
 const STRUCT_OPS: u32 = 27;
-/// Levels of the log: all paths, and only statistics.
-const ALL_PATHS: u32 = 2;
-const STATISTICS: u32 = 4;
 
 impl SysProgram {
     pub(super) fn load(
@@ -65,7 +63,7 @@ impl SysProgram {
         let gpl_compatible = source.gpl_compatible;
         let tag = skep_isa::tag_sha1(&skep_isa::with_map_descriptors(&source.insns));
         let tag = tag.map_err(|_| Errno::EINVAL)?.0;
-        let name = source.name.clone();
+        let (name, insns) = (source.name.clone(), source.insns.clone());
         let elsewhere = elsewhere(&source);
         let maps: Vec<&SysMap> = request.maps.iter().map(|map| map.map()).collect();
         let definitions = definitions(&maps);
@@ -86,12 +84,9 @@ impl SysProgram {
             linker = linker.log(|line| lines.line(line));
         }
         let loaded = linker.load();
-        lines.finish(loaded.is_err(), log);
+        lines.finish(loaded.as_ref().err(), &insns, log);
         let module = loaded.map_err(|error| {
             lacking.note_error(&error);
-            if !matches!(error, Error::Refused(_)) {
-                log(&error.to_string());
-            }
             refusal(&error)
         })?;
         let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
@@ -239,7 +234,9 @@ fn lines(
         let bytes = types.bytes_of_string(offset);
         let bytes =
             bytes.ok_or_else(|| (Errno::EINVAL, "bad line_info: a text is outside of the types".into()))?;
-        Ok(String::from_utf8_lossy(bytes).into())
+        // The strings after it follow.
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into())
     };
     let mut found: Vec<LineInfo> = Vec::new();
     for info in request.lines {
@@ -270,39 +267,6 @@ fn definitions(maps: &[&SysMap]) -> Vec<MapDef> {
         def
     });
     named.collect()
-}
-
-/// The verifier's log: of the path that was refused, or of all.
-struct PathLog {
-    level: u32,
-    lines: Vec<String>,
-}
-
-impl PathLog {
-    fn new(level: u32) -> Self {
-        Self { level, lines: Vec::new() }
-    }
-
-    fn line(&mut self, line: &str) {
-        // Without the level of all paths, a new path begins a new log.
-        if self.level & ALL_PATHS == 0 && line.starts_with("from ") {
-            self.lines.clear();
-        }
-        let statistics =
-            ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start));
-        if self.level & !STATISTICS != 0 || statistics {
-            self.lines.push(line.to_owned());
-        }
-    }
-
-    fn finish(self, refused: bool, log: &mut dyn FnMut(&str)) {
-        let first = match self.lines.len() {
-            // What was accepted has no path to tell of; the last three lines are statistics.
-            lines if !refused && self.level & ALL_PATHS == 0 => lines.saturating_sub(3),
-            _ => 0,
-        };
-        self.lines[first..].iter().for_each(|line| log(line));
-    }
 }
 
 /// Linux's number for a refused program.

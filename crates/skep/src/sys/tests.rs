@@ -629,3 +629,28 @@ fn information_about_functions_that_does_not_fit_the_program_is_refused() {
         assert_eq!(process.call(Command::ProgLoad, &attr).map(drop), wanted, "{slots:?}");
     }
 }
+
+#[test]
+fn the_log_shows_the_text_of_a_source_line_and_nothing_behind_it() {
+    let mut process = Process::new();
+    let types = types_of_a_function();
+    let at = process.put(&types);
+    let load = Attr::default().u64(0, at).u32(16, types.len() as u32);
+    let btf = process.call(Command::BtfLoad, &load).unwrap() as u32;
+    let insns = skep_isa::encode_bytes(&skep_isa::assemble("exit").unwrap()).unwrap();
+    // The first instruction is of line 7 of the file `f`, whose text is `int`.
+    let line: Vec<u8> = [0, 5, 1, 7 << 10].into_iter().flat_map(u32::to_ne_bytes).collect();
+    let function: Vec<u8> = [0, 3].into_iter().flat_map(u32::to_ne_bytes).collect();
+    let (insns_at, licence, log) = (process.put(&insns), process.put(b"GPL\0"), process.put(&[0; 4096]));
+    let (line, function) = (process.put(&line), process.put(&function));
+    let attr = Attr::default().u32(0, 1).u32(4, 1).u64(8, insns_at).u64(16, licence);
+    let attr = attr.u32(24, 1).u32(28, 4096).u64(32, log);
+    let attr = attr.u32(72, btf).u32(76, 8).u64(80, function).u32(88, 1);
+    let attr = attr.u32(92, 16).u64(96, line).u32(104, 1);
+    assert_eq!(process.call(Command::ProgLoad, &attr), Err(Errno::EACCES));
+    let text = process.get(log, 4096);
+    let text = text.split(|byte| *byte == 0).next().unwrap();
+    let lines: Vec<_> = std::str::from_utf8(text).unwrap().lines().collect();
+    assert!(lines.contains(&"; int @ f:7"), "{lines:?}");
+    assert!(lines.contains(&"R0 !read_ok"), "{lines:?}");
+}

@@ -1,0 +1,173 @@
+//! The verifier's log as clients of the system call see it.
+//!
+//! Clients do not only print it: libraries find out what a kernel has by the words of its log, and show its last line
+//! as the error. So a refusal ends with the words that Linux has for it, after the reason.
+//!
+//! ```text
+//!   0: (95) exit
+//!   the program ends without a result: r0 is read but was never written
+//!   R0 !read_ok
+//!   processed 1 insns (limit 1000000) ...
+//! ```
+
+use crate::error::Error;
+use skep_abi::linux_helper;
+use skep_isa::{CallTarget, Insn};
+use skep_verifier::{Code, Refusal};
+
+/// Levels of the log: all paths, and only statistics.
+const ALL_PATHS: u32 = 2;
+const STATISTICS: u32 = 4;
+
+/// The lines of one load: of the path that was refused, or of all.
+pub(super) struct PathLog {
+    level: u32,
+    lines: Vec<String>,
+    /// The last line, which says what the walk took.
+    cost: Option<String>,
+}
+
+impl PathLog {
+    pub(super) fn new(level: u32) -> Self {
+        Self { level, lines: Vec::new(), cost: None }
+    }
+
+    /// Takes a line of the verifier's.
+    pub(super) fn line(&mut self, line: &str) {
+        if line.starts_with("processed ") {
+            self.cost = Some(line.to_owned());
+            return;
+        }
+        let statistics = ["verification time ", "stack depth "].iter().any(|start| line.starts_with(start));
+        // Without the level of all paths, a new path begins a new log.
+        if self.level & ALL_PATHS == 0 && line.starts_with("from ") {
+            self.lines.clear();
+        }
+        let wanted = if statistics { STATISTICS } else { !STATISTICS };
+        if self.level & wanted != 0 {
+            self.lines.push(line.to_owned());
+        }
+    }
+
+    /// Writes what the level asks for.
+    pub(super) fn finish(self, error: Option<&Error>, insns: &[Insn], log: &mut dyn FnMut(&str)) {
+        let statistics = |line: &&String| ["verification", "stack"].iter().any(|word| line.starts_with(word));
+        let (last, path): (Vec<&String>, Vec<&String>) = self.lines.iter().partition(statistics);
+        // What was accepted has no path to tell of.
+        if error.is_some() || self.level & ALL_PATHS != 0 {
+            path.iter().for_each(|line| log(line));
+        }
+        if let Some(error) = error.filter(|_| self.level & !STATISTICS != 0) {
+            if !matches!(error, Error::Refused(_)) {
+                log(&error.to_string());
+            }
+            if let Some(words) = words(error, insns) {
+                log(&words);
+            }
+        }
+        last.iter().map(|line| line.as_str()).chain(self.cost.as_deref()).for_each(log);
+    }
+}
+
+/// Linux's words for an error, if clients look for them.
+fn words(error: &Error, insns: &[Insn]) -> Option<String> {
+    match error {
+        Error::Refused(refusal) => words_for_refusal(refusal, insns),
+        Error::HelperMissing { id, .. } => Some(cannot_use(*id)),
+        Error::HelperOfContext { helper, .. } => {
+            let name = helper.strip_prefix("bpf_")?;
+            (1..).map_while(linux_helper).find(|known| known.name == name).map(|known| cannot_use(known.id))
+        }
+        _ => None,
+    }
+}
+
+fn words_for_refusal(refusal: &Refusal, insns: &[Insn]) -> Option<String> {
+    let at = insns.get(refusal.slot as usize);
+    match (refusal.code, at) {
+        (Code::Uninitialised, _) => {
+            let register = registers(&refusal.reason).next()?;
+            Some(format!("R{register} !read_ok"))
+        }
+        (Code::Helper | Code::Types, Some(Insn::Call { target: CallTarget::Helper(id) })) => {
+            if linux_helper(*id).is_none() {
+                return Some(format!("invalid func unknown#{id}"));
+            }
+            let licence = refusal.reason.ends_with("GPL-compatible licence");
+            Some(match licence {
+                true => "cannot call GPL-restricted function from non-GPL compatible program".to_owned(),
+                false => cannot_use(*id),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn cannot_use(id: u32) -> String {
+    let name = linux_helper(id).map_or("unknown", |helper| &helper.name);
+    format!("program of this type cannot use helper bpf_{name}#{id}")
+}
+
+/// The registers that a reason names.
+fn registers(reason: &str) -> impl Iterator<Item = u32> + '_ {
+    reason.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.strip_prefix('r')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sys::tests::Process;
+    use skep_sys::Errno;
+
+    /// The types of socket filters and of XDP.
+    const SOCKET_FILTER: u32 = 1;
+    const XDP: u32 = 6;
+
+    /// The last lines of the log at that level, the last first.
+    fn refused(program_type: u32, text: &str, level: u32) -> (Errno, Vec<String>) {
+        let (answer, log) = Process::new().load_with(program_type, text, level, 4096);
+        (answer.unwrap_err(), log.lines().rev().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn a_refusal_ends_with_the_words_that_libraries_look_for() {
+        for (program_type, text, number, words) in [
+            (SOCKET_FILTER, "exit", Errno::EACCES, "R0 !read_ok"),
+            (XDP, "r0 = r7\nexit", Errno::EACCES, "R7 !read_ok"),
+            (XDP, "call 195896080\nexit", Errno::EINVAL, "invalid func unknown#195896080"),
+            (XDP, "call 4000\nexit", Errno::EINVAL, "invalid func unknown#4000"),
+            // Of another type of program; known to the kernel, and not provided here.
+            (
+                XDP,
+                "call 18\nexit",
+                Errno::EINVAL,
+                "program of this type cannot use helper bpf_skb_vlan_push#18",
+            ),
+            (
+                SOCKET_FILTER,
+                "call 166\nexit",
+                Errno::EINVAL,
+                "program of this type cannot use helper bpf_sys_bpf#166",
+            ),
+        ] {
+            let (answer, lines) = refused(program_type, text, 1);
+            assert_eq!(answer, number, "{text}: {lines:?}");
+            assert!(lines[0].starts_with("processed "), "{text}: {lines:?}");
+            assert_eq!(lines[1], words, "{text}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn times_and_depths_are_told_only_to_those_who_ask_for_statistics() {
+        let told = |level| {
+            let (_, lines) = refused(XDP, "exit", level);
+            ["verification time ", "stack depth ", "processed "]
+                .map(|start| lines.iter().any(|line| line.starts_with(start)))
+        };
+        assert_eq!(told(1), [false, false, true]);
+        assert_eq!(told(2), [false, false, true]);
+        assert_eq!(told(4), [true; 3]);
+        assert_eq!(told(1 | 4), [true; 3]);
+        let (_, only) = refused(XDP, "exit", 4);
+        assert_eq!(only.len(), 3, "{only:?}");
+    }
+}

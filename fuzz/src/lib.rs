@@ -82,7 +82,8 @@ pub fn map_model(data: &[u8]) {
     model::check(data);
 }
 
-/// Sequences of calls of bpf(2) that name anything as anything keep the promises of the oracle. `data` decides the calls.
+/// Sequences of calls of bpf(2) that name anything as anything keep the promises of the oracle. `data` decides the
+/// calls.
 pub fn sys_calls(data: &[u8]) {
     sys::check(&mut skep_testgen::Source::from_bytes(data), 200);
 }

@@ -8,8 +8,8 @@
 //!
 //! The process has a real netlink socket, so that bind(2), getsockname(2), options and waiting are the kernel's.
 //! A filter of system calls sees numbers, not what they refer to: sockets of the supervisor's have descriptors from
-//! [`HIGH`] on, so the ordinary sockets of a process are not slowed down. A copy under another number does not reach the
-//! supervisor, and its messages are refused (ECONNREFUSED).
+//! [`HIGH`] on, so the ordinary sockets of a process are not slowed down. A copy under another number does not reach
+//! the supervisor, and its messages are refused (ECONNREFUSED).
 //!
 //! Only a supervisor with a world of its own does this ([`crate::Supervisor::network`]): with the kernel's devices the
 //! process would lose its network.

@@ -1,7 +1,7 @@
 //! What was refused because it lacks, for the end of an application.
 //!
-//! Most is noted where it is refused ([`SysEngine::note_lack`]). Of commands that are refused as a whole, the table says
-//! which error means that.
+//! Most is noted where it is refused ([`SysEngine::note_lack`]). Of commands that are refused as a whole, the table
+//! says which error means that.
 
 use skep::sys::{Lack, SysEngine};
 use skep_sys::{Command, Errno};

@@ -9,8 +9,8 @@
 //!
 //! So the host reads samples in the order of their output over all CPUs, and sleeps in one place.
 //!
-//! Elements can also be perf events of another process's ([`PerfEvent`]), as in Linux; samples go there first. A program
-//! finds an element without a lock, so an event that was replaced is dropped after a grace period.
+//! Elements can also be perf events of another process's ([`PerfEvent`]), as in Linux; samples go there first. A
+//! program finds an element without a lock, so an event that was replaced is dropped after a grace period.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

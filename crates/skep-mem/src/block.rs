@@ -110,8 +110,8 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// As [`in_file`](Self::in_file); [`Error::OutOfMemory`] also if the file is none of that kind, or if others who have
-    /// it forbid the size.
+    /// As [`in_file`](Self::in_file); [`Error::OutOfMemory`] also if the file is none of that kind, or if others who
+    /// have it forbid the size.
     pub fn in_given_file(file: OwnedFd, len: usize) -> Result<Self, Error> {
         Self::reserved_for(len, 1)?;
         let memory = FileMemory::of(file, len)?;

@@ -38,8 +38,8 @@ impl<E: Engine> System<E> {
     ///
     /// # Errors
     ///
-    /// [`Errno::EBUSY`] if a link holds the device's program; [`Errno::EINVAL`] if the handle is no program; those of the
-    /// engine.
+    /// [`Errno::EBUSY`] if a link holds the device's program; [`Errno::EINVAL`] if the handle is no program; those of
+    /// the engine.
     pub fn set_xdp(&self, device: u32, mode: u32, program: Option<&Handle<E>>) -> Result<(), Errno> {
         let program = program.cloned().map(Handle::program).transpose()?;
         let shared = self.shared();

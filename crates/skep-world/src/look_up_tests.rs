@@ -77,7 +77,8 @@ fn machines() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// The route that a packet takes: of those that contain the address the longest, then the lowest metric, then the first.
+/// The route that a packet takes: of those that contain the address the longest, then the lowest metric, then the
+/// first.
 fn route<'a>(machine: &'a Machine, query: &FibQuery, flags: FibFlags) -> Option<&'a Route> {
     let from = machine.find_device(query.device)?;
     let here = |route: &&Route| {

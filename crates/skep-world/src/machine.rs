@@ -283,8 +283,8 @@ impl Machine {
         fib::look_up(self, query, flags)
     }
 
-    /// What becomes of a packet to this address that came in and that no program took. `from` is the device that it came
-    /// in on, of this machine; `length` is in bytes without the Ethernet header.
+    /// What becomes of a packet to this address that came in and that no program took. `from` is the device that it
+    /// came in on, of this machine; `length` is in bytes without the Ethernet header.
     #[inline]
     pub fn arrival(&self, from: &Device, destination: IpAddr, length: u32) -> Arrival<'_> {
         fib::arrival(self, from, destination, length)

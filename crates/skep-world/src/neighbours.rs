@@ -1,4 +1,5 @@
-//! Neighbours: the Ethernet addresses of other machines, found by a hash that those who choose the addresses do not know.
+//! Neighbours: the Ethernet addresses of other machines, found by a hash that those who choose the addresses do not
+//! know.
 
 use crate::mac::MacAddr;
 use std::collections::HashMap;

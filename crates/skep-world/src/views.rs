@@ -94,8 +94,8 @@ impl Views {
         let _ = (self.own(given), self.by_device(given));
     }
 
-    /// The tables that somebody sees, if there are any. In each the longest prefix wins, then the lowest metric, then the
-    /// route that was added first.
+    /// The tables that somebody sees, if there are any. In each the longest prefix wins, then the lowest metric, then
+    /// the route that was added first.
     #[inline]
     pub(crate) fn tables(&self, given: Given<'_>, viewer: Viewer) -> Option<&Tables> {
         match viewer {

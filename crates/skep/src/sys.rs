@@ -63,7 +63,8 @@ impl SysEngine {
         self
     }
 
-    /// What clients were refused because the runtime lacks it, and how often, by name. Ordinary errors are not among it.
+    /// What clients were refused because the runtime lacks it, and how often, by name. Ordinary errors are not among
+    /// it.
     pub fn lacking(&self) -> Vec<(Lack, u64)> {
         self.lacking.all()
     }

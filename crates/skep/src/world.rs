@@ -68,8 +68,8 @@ impl World {
     /// machine from their next look-up on. The function may ask this world, but must not change it: it would wait for
     /// itself. Programs on a device that is gone are detached.
     ///
-    /// After a change of routes, devices or sockets all of that kind are arranged anew for look-ups: many changes belong
-    /// in one call.
+    /// After a change of routes, devices or sockets all of that kind are arranged anew for look-ups: many changes
+    /// belong in one call.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
 //! Hostile calls of bpf(2): a process that names anything as anything.
 //!
-//! The process has 1 MiB of memory. Its attributes are at the beginning; each address that it gives on purpose begins an
-//! area of its own. The promises:
+//! The process has 1 MiB of memory. Its attributes are at the beginning; each address that it gives on purpose begins
+//! an area of its own. The promises:
 //!
 //! - no call panics;
-//! - a call writes to its attributes, and within [`AREA`] bytes behind an address that the attributes name, or that is in
-//!   the first bytes of memory that they name (`struct bpf_prog_info` has such);
+//! - a call writes to its attributes, and within [`AREA`] bytes behind an address that the attributes name, or that is
+//!   in the first bytes of memory that they name (`struct bpf_prog_info` has such);
 //! - when the process has closed and unpinned everything, no object is left;
 //! - afterwards the system works as before.
 

@@ -1,4 +1,5 @@
-//! Test runs of programs whose input is neither a packet alone nor words: flows, look-ups of sockets, the packet filter.
+//! Test runs of programs whose input is neither a packet alone nor words: flows, look-ups of sockets, the packet
+//! filter.
 
 use super::{ETHERNET, MOST, errno, field, only, repeated};
 use crate::context::Context;
@@ -138,7 +139,7 @@ pub(super) fn lookup(program: &Program, request: &RunRequest) -> Result<RunAnswe
     let prepared = || {
         let mut context = Context::of(program)?;
         fields.iter().try_for_each(|(name, value)| context.set(name, *value))?;
-        Ok::<_, crate::Error>(context)
+        Ok::<_, crate::error::Error>(context)
     };
     let (remote, local) = (six(at::REMOTE_IP6)?, six(at::LOCAL_IP6)?);
     let context = RefCell::new(None);

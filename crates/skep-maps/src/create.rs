@@ -126,7 +126,7 @@ pub(crate) fn table(
         }
         MapKind::PerfEventArray => {
             fits(PerfEvents::bytes(def.max_entries, options.cpus))?;
-            PerfEvents::new(def.max_entries, options.cpus).map(Table::Perf).map_err(failed)
+            Ok(Table::Perf(PerfEvents::new(def.max_entries, options.cpus)))
         }
         MapKind::Hash
         | MapKind::PercpuHash

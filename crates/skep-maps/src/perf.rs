@@ -22,6 +22,9 @@ use crate::perf_event::PerfEvent;
 use crate::ring::Ring;
 use crate::values::Values;
 
+/// The most elements that can be perf events: more than a machine has CPUs.
+pub(crate) const MOST_EVENTS: u32 = 1 << 16;
+
 /// Bytes before a sample.
 pub(crate) const SAMPLE: usize = 8;
 
@@ -29,8 +32,9 @@ pub(crate) const SAMPLE: usize = 8;
 pub(crate) struct PerfEvents {
     /// Made by the first reader.
     pub(crate) ring: OnceLock<Ring>,
-    /// The elements: null, or what `Arc::into_raw` gave.
-    events: Box<[AtomicPtr<PerfEvent>]>,
+    len: u32,
+    /// The elements that can be perf events: null, or what `Arc::into_raw` gave. Made for the first such event.
+    events: OnceLock<Box<[AtomicPtr<PerfEvent>]>>,
     /// Samples that found no room, for each element. Relaxed everywhere: counters alone.
     pub(crate) lost: Box<[AtomicU64]>,
     values: Values,
@@ -39,29 +43,24 @@ pub(crate) struct PerfEvents {
 impl PerfEvents {
     /// The bytes that it takes before it is opened.
     pub(crate) fn bytes(len: u32, cpus: u32) -> Option<usize> {
-        let events = (len as usize).checked_mul(size_of::<AtomicPtr<PerfEvent>>())?;
-        events.checked_add((len.min(cpus) as usize).checked_mul(size_of::<AtomicU64>())?)
+        (len.min(cpus) as usize).checked_mul(size_of::<AtomicU64>())
     }
 
     /// An array of that many elements, of which a [`PerfReader`](crate::PerfReader) uses no more than there are virtual
     /// CPUs.
-    pub(crate) fn new(len: u32, cpus: u32) -> Result<Self, skep_mem::Error> {
-        let mut events = Vec::new();
-        let refused =
-            |_| skep_mem::Error::OutOfMemory { bytes: Self::bytes(len, cpus).unwrap_or(usize::MAX) };
-        events.try_reserve_exact(len as usize).map_err(refused)?;
-        events.resize_with(len as usize, AtomicPtr::default);
+    pub(crate) fn new(len: u32, cpus: u32) -> Self {
         let lost = (0..len.min(cpus)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { ring: OnceLock::new(), events: events.into(), lost, values: Values::shared(4) })
+        Self { len, ring: OnceLock::new(), events: OnceLock::new(), lost, values: Values::shared(4) }
     }
 
     /// The number of elements.
     pub(crate) const fn len(&self) -> u32 {
-        self.events.len() as u32
+        self.len
     }
 
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&*self.events) + size_of_val(&*self.lost) + self.ring.get().map_or(0, Ring::memory)
+        let events = self.events.get().map_or(0, |events| size_of_val(&**events));
+        events + size_of_val(&*self.lost) + self.ring.get().map_or(0, Ring::memory)
     }
 
     /// The event of an element.
@@ -71,17 +70,24 @@ impl PerfEvents {
     /// The thread is in a section of the map's domain, and uses the event only in there.
     pub(crate) unsafe fn event(&self, index: u32) -> Option<&PerfEvent> {
         // Acquire: pairs with `replace`, for what the event is.
-        let event = self.events.get(index as usize)?.load(Ordering::Acquire);
+        let event = self.events.get()?.get(index as usize)?.load(Ordering::Acquire);
         // SAFETY: it is null, or the element's reference of an event, which is dropped a grace period after it was
         // replaced.
         unsafe { event.as_ref() }
     }
 
-    /// Sets an element, which is below the length, or empties it. Whether there was an event.
+    /// Sets an element, which is below the length and below [`MOST_EVENTS`], or empties any. Whether there was an event.
     pub(crate) fn replace(&self, index: u32, event: Option<Arc<PerfEvent>>, domain: &Domain) -> bool {
+        if event.is_none() && self.events.get().is_none() {
+            return false;
+        }
+        let events = self
+            .events
+            .get_or_init(|| (0..self.len.min(MOST_EVENTS)).map(|_| AtomicPtr::default()).collect());
+        let Some(element) = events.get(index as usize) else { return false };
         let new = event.map_or(ptr::null_mut(), |event| Arc::into_raw(event).cast_mut());
         // Release for the new one, acquire for the old one: pairs with `event` and with itself.
-        let old = self.events[index as usize].swap(new, Ordering::AcqRel);
+        let old = element.swap(new, Ordering::AcqRel);
         if old.is_null() {
             return false;
         }
@@ -105,7 +111,7 @@ impl PerfEvents {
 
 impl Drop for PerfEvents {
     fn drop(&mut self) {
-        for event in &mut self.events {
+        for event in self.events.get_mut().into_iter().flatten() {
             let event = *event.get_mut();
             if !event.is_null() {
                 // SAFETY: as in `replace`; nobody uses the map any more.

@@ -98,6 +98,11 @@ pub trait Caller<E: Engine> {
     /// [`Errno::ENOENT`] if there is no such process; otherwise those of [`Caller::handle`].
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno>;
 
+    /// The number of its user, for what programs say of who has loaded them. Default: root's.
+    fn user(&mut self) -> u32 {
+        0
+    }
+
     /// The perf event that a descriptor refers to. Without perf events, none does.
     ///
     /// # Errors

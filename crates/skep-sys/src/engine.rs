@@ -291,6 +291,8 @@ pub struct RunAnswer {
     pub data: Option<Vec<u8>>,
     /// The context.
     pub context: Option<Vec<u8>>,
+    /// Whether the context goes back to where it was read, as that of `syscall` programs does.
+    pub context_goes_back: bool,
 }
 
 /// A place where programs run.

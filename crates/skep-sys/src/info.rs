@@ -161,6 +161,7 @@ impl<E: Engine> System<E> {
         info.id = program.id();
         info.tag = facts.tag;
         info.load_time = program.created();
+        info.created_by_uid = program.created_by();
         info.name = name::field(program.name());
         info.gpl_compatible = facts.gpl_compatible.into();
         info.btf_id = program.btf().map_or(0, |btf| btf.id());

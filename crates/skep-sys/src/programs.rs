@@ -51,6 +51,7 @@ pub struct ProgramObject<E: Engine> {
     program_type: u32,
     expected_attach_type: u32,
     created: u64,
+    created_by: u32,
     maps: Mutex<E::Lock, Vec<Arc<MapObject<E>>>>,
     btf: Option<Arc<BtfObject<E>>>,
     functions: Vec<FunctionInfo>,
@@ -88,6 +89,10 @@ impl<E: Engine> ProgramObject<E> {
 
     pub(crate) fn created(&self) -> u64 {
         self.created
+    }
+
+    pub(crate) fn created_by(&self) -> u32 {
+        self.created_by
     }
 
     pub(crate) fn map_ids(&self) -> Vec<u32> {
@@ -144,8 +149,9 @@ impl<E: Engine> System<E> {
         caller.read(load.insns, &mut insns)?;
         let licence = self.licence(caller, load.license)?;
         if load.prog_ifindex != 0 {
-            // No device runs programs.
-            return Err(Errno::EOPNOTSUPP);
+            // No device runs programs itself.
+            let there = self.engine().has_device(load.prog_ifindex);
+            return Err(if there { Errno::EOPNOTSUPP } else { Errno::EINVAL });
         }
         let name = name::parse(&load.prog_name)?;
         let mut log = Log::new(load.log_level, load.log_buf, load.log_size)?;
@@ -186,6 +192,7 @@ impl<E: Engine> System<E> {
             program_type: load.prog_type,
             expected_attach_type: load.expected_attach_type,
             created: self.engine().now(),
+            created_by: caller.user(),
             maps: Mutex::new(parts.maps),
             btf: parts.btf,
             functions: parts.functions,

@@ -54,6 +54,9 @@ impl<E: Engine> System<E> {
             batch_size: run.batch_size,
         };
         let answer = self.engine().run(program.program(), &request)?;
+        if let (true, Some(context)) = (answer.context_goes_back && run.ctx_in != 0, &answer.context) {
+            caller.write(run.ctx_in, context)?;
+        }
         // What does not fit is cut, and the caller learns the whole size.
         let mut output = |address: u64, room: u32, at: usize, bytes: Option<&[u8]>| -> Result<bool, Errno> {
             let Some(bytes) = bytes else { return Ok(true) };

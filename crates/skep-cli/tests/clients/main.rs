@@ -93,11 +93,11 @@ fn a_program_without_a_library_counts_packets() {
 #[test]
 fn a_skeleton_of_libbpf_reads_records_and_variables() {
     let place = Place::new("c");
-    for file in ["events.bpf.c", "client.c"] {
+    for file in ["events_bpf.c", "client.c"] {
         place.copy(&source("c").join(file));
     }
     let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let compile = ["-O2", "-g", "--target=bpf", &include, "-c", "events.bpf.c", "-o", "events.bpf.o"];
+    let compile = ["-O2", "-g", "--target=bpf", &include, "-c", "events_bpf.c", "-o", "events.bpf.o"];
     if !Path::new("/usr/include/bpf/libbpf.h").exists() || place.tool("clang-19", &compile).is_none() {
         return skip("a client with libbpf", "clang-19 or libbpf's headers not found");
     }

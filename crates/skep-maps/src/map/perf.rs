@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Map;
 use crate::error::MapError;
 use crate::op_error::{OpError, errno};
-use crate::perf::{PerfEvents, SAMPLE};
+use crate::perf::{MOST_EVENTS, PerfEvents, SAMPLE};
 use crate::perf_event::PerfEvent;
 use crate::ring::protocol::{Outcome, Wakeup};
 use crate::ring::{self, Ring};
@@ -68,12 +68,12 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::NotPerfEvents`] for other kinds, [`MapError::OutOfRange`].
+    /// [`MapError::NotPerfEvents`] for other kinds; [`MapError::OutOfRange`], also for an element from 65,536 on.
     pub fn set_perf_event(&self, index: u32, event: Option<&Arc<PerfEvent>>) -> Result<bool, MapError> {
         let Some(events) = self.perf() else {
             return Err(MapError::NotPerfEvents { map: self.name().to_owned(), kind: self.kind() });
         };
-        if index >= events.len() {
+        if index >= events.len().min(MOST_EVENTS) {
             return Err(self.explain(OpError::OutOfRange, &index.to_ne_bytes()));
         }
         Ok(events.replace(index, event.cloned(), &self.memory.domain))
@@ -82,7 +82,7 @@ impl Map {
     /// Empties all elements that are perf events.
     pub fn clear_perf_events(&self) {
         if let Some(events) = self.perf() {
-            (0..events.len()).for_each(|index| {
+            (0..events.len().min(MOST_EVENTS)).for_each(|index| {
                 events.replace(index, None, &self.memory.domain);
             });
         }

@@ -159,7 +159,7 @@ fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result
     put(md::IFINDEX, info.ingress_ifindex);
     put(md::QUEUE, info.rx_queue_index);
     let context = (request.context.is_some() || request.context_out).then(|| context.to_vec());
-    Ok(RunAnswer { result, duration, data: Some(left), context })
+    Ok(RunAnswer { result, duration, data: Some(left), context, ..RunAnswer::default() })
 }
 
 /// Frames that come in on a device and go on as the program says. Nothing of them comes back but their size.
@@ -193,7 +193,7 @@ fn live_frames(
             sent.map(|()| 0).map_err(|error| errno(&error))
         },
     )?;
-    Ok(RunAnswer { result: 0, duration, data: Some(data.to_vec()), context: None })
+    Ok(RunAnswer { result: 0, duration, data: Some(data.to_vec()), ..RunAnswer::default() })
 }
 
 /// The fields of `struct __sk_buff` that a caller may give, and their offsets.
@@ -284,7 +284,7 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     put(buff::HWTSTAMP, &left.hwtstamp.to_ne_bytes());
     put(0, &(packet.bytes().len() as u32).to_ne_bytes());
     let bytes = packet.bytes().to_vec();
-    Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context) })
+    Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context), ..RunAnswer::default() })
 }
 
 /// The one's-complement sum of bytes, in the order of the machine.
@@ -337,5 +337,6 @@ fn system_call(program: &Program, request: &RunRequest) -> Result<RunAnswer, Err
     context.set_bytes(given).map_err(|error| errno(&error))?;
     let result = program.run_context(&mut context).map_err(|error| errno(&error))?;
     let left = context.bytes()[..given.len()].to_vec();
-    Ok(RunAnswer { result: result as u32, context: Some(left), ..RunAnswer::default() })
+    let result = result as u32;
+    Ok(RunAnswer { result, context: Some(left), context_goes_back: true, ..RunAnswer::default() })
 }

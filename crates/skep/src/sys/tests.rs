@@ -654,3 +654,19 @@ fn the_log_shows_the_text_of_a_source_line_and_nothing_behind_it() {
     assert!(lines.contains(&"; int @ f:7"), "{lines:?}");
     assert!(lines.contains(&"R0 !read_ok"), "{lines:?}");
 }
+
+#[test]
+fn a_syscall_program_changes_the_context_where_it_was_read() {
+    let mut process = Process::new();
+    let text = "r2 = *(u64 *)(r1 + 0)\nr2 += 1\n*(u64 *)(r1 + 0) = r2\nr0 = 0\nexit";
+    let insns = skep_isa::encode_bytes(&skep_isa::assemble(text).unwrap()).unwrap();
+    let (insns_at, licence, context) =
+        (process.put(&insns), process.put(b"GPL\0"), process.put(&[99, 0, 0, 0, 0, 0, 0, 0]));
+    let slots = insns.len() as u32 / 8;
+    // BPF_PROG_TYPE_SYSCALL, which sleeps.
+    let load = Attr::default().u32(0, 31).u32(4, slots).u64(8, insns_at).u64(16, licence).u32(44, 1 << 4);
+    let program = process.call(Command::ProgLoad, &load).unwrap() as u32;
+    let run = Attr::default().u32(0, program).u32(40, 8).u64(48, context);
+    process.call(Command::ProgTestRun, &run).unwrap();
+    assert_eq!(process.get(context, 8), [100, 0, 0, 0, 0, 0, 0, 0]);
+}

@@ -47,7 +47,7 @@ pub(super) fn netfilter(program: &Program, request: &RunRequest) -> Result<RunAn
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
     )?;
     // The packet does not come back.
-    Ok(RunAnswer { result, duration, data: Some(Vec::new()), context: None })
+    Ok(RunAnswer { result, duration, data: Some(Vec::new()), ..RunAnswer::default() })
 }
 
 /// A dissector of flows: the answer is what it found (`struct bpf_flow_keys`).
@@ -77,7 +77,7 @@ pub(super) fn flow(program: &Program, request: &RunRequest) -> Result<RunAnswer,
     let keys = context.into_inner().flow_keys().to_vec();
     let mut left = given[..given.len().min(KEYS_SIZE)].to_vec();
     left.resize(KEYS_SIZE, 0);
-    Ok(RunAnswer { result, duration, data: Some(keys), context: Some(left) })
+    Ok(RunAnswer { result, duration, data: Some(keys), context: Some(left), ..RunAnswer::default() })
 }
 
 /// `struct bpf_sk_lookup`, as a caller gives it.

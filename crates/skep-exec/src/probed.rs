@@ -33,10 +33,12 @@ const OFFERED: &[(&str, &str)] = &[
     ("IPV6", "y"),
     ("NET_CLS_ACT", "y"),
     ("NET_SCH_INGRESS", "y"),
+    ("NET_CLS_BPF", "y"),
     ("LWTUNNEL_BPF", "y"),
     ("XDP_SOCKETS", "y"),
     ("BPF_STREAM_PARSER", "y"),
     ("CGROUPS", "y"),
+    ("CGROUP_BPF", "y"),
     ("SMP", "y"),
     ("64BIT", "y"),
 ];

@@ -76,7 +76,8 @@ impl PerfEvents {
         unsafe { event.as_ref() }
     }
 
-    /// Sets an element, which is below the length and below [`MOST_EVENTS`], or empties any. Whether there was an event.
+    /// Sets an element, which is below the length and below [`MOST_EVENTS`], or empties any. Whether there was an
+    /// event.
     pub(crate) fn replace(&self, index: u32, event: Option<Arc<PerfEvent>>, domain: &Domain) -> bool {
         if event.is_none() && self.events.get().is_none() {
             return false;

@@ -50,7 +50,7 @@ struct Measured {
     loads: Vec<f64>,
 }
 
-/// Makes the calls, whoever answers them. Each load is followed by a pause.
+/// Makes the calls, which skep or the kernel answers. A pause follows each load.
 fn calls(rounds: u32, pause: Duration) -> Result<Measured> {
     let look_ups = look_ups(MapKind::Hash, rounds)?;
     let array_look_ups = self::look_ups(MapKind::Array, rounds)?;

@@ -1,7 +1,7 @@
 //! The directories of processes' descriptors, `/proc/THREAD/fd`, kept open: a descriptor is then found without the way
 //! there.
 //!
-//! An open directory is its thread's for ever, whoever gets the thread's number later (proc(5)): once the thread is
+//! An open directory stays its thread's, even when another thread gets the number (proc(5)): once the thread is
 //! gone, nothing is found in it. So a directory that was kept never shows another process; where something is not
 //! found, the directory is opened anew, and what is not found then is not there.
 

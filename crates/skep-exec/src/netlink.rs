@@ -3,7 +3,7 @@
 //! ```text
 //!   socket(AF_NETLINK, _, NETLINK_ROUTE) --> a netlink socket of NETLINK_USERSOCK, at a high descriptor
 //!   sendto, sendmsg of a high descriptor --> answered here; answers are sent from a socket of the supervisor's
-//!   recvmsg, recvfrom                    --> the kernel's; those that ask for the sender get it as the kernel's: port 0
+//!   recvmsg, recvfrom                    --> the kernel's; the sender, if asked for, is the kernel's: port 0
 //! ```
 //!
 //! The process has a real netlink socket, so that bind(2), getsockname(2), options and waiting are the kernel's.
@@ -233,7 +233,7 @@ impl Network {
         // SAFETY: the kernel writes at most as many bytes as there are.
         let whole = unsafe { libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), how) };
         let Ok(whole) = usize::try_from(whole) else {
-            // There is nothing yet: whoever waits for it waits in the kernel.
+            // There is nothing yet: a process that waits for it waits in the kernel.
             return Verdict::Continue;
         };
         let truncated = whole > bytes.len();

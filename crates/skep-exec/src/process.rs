@@ -78,11 +78,16 @@ impl Process<'_> {
         link.is_ok_and(|link| link.to_bytes() == b"anon_inode:[perf_event]")
     }
 
+    /// The first number of a line in what the kernel says of the thread.
+    fn status<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        let status = std::fs::read_to_string(self.path("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
     /// A descriptor of the same open file as one of its own.
     pub(crate) fn take_descriptor(&self, descriptor: i32) -> Result<OwnedFd, Errno> {
-        let status = std::fs::read_to_string(self.path("status")).map_err(|_| Errno::EINTR)?;
-        let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let group = group.and_then(Pid::from_raw).ok_or(Errno::EINTR)?;
+        let group = self.status("Tgid:").and_then(Pid::from_raw).ok_or(Errno::EINTR)?;
         let process = self.still(pidfd_open(group, PidfdFlags::empty()).map_err(number)?)?;
         pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty()).map_err(number)
     }
@@ -212,9 +217,7 @@ impl Caller<SysEngine> for Process<'_> {
 
     fn user(&mut self) -> u32 {
         // It waits for its answer: if it has gone meanwhile, nobody will ask.
-        let status = std::fs::read_to_string(self.path("status")).unwrap_or_default();
-        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-        ids.and_then(|ids| ids.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+        self.status("Uid:").unwrap_or_default()
     }
 
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {

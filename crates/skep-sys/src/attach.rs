@@ -81,15 +81,26 @@ impl<E: Engine> Shared<E> {
         let key = (index, attach_type);
         let mut list = places.devices.get(&key).cloned().unwrap_or_default();
         let result = change(&mut list)?;
-        let mut run = programs(&list.entries);
-        run.extend(places.filters.get(&key).into_iter().flatten().map(|filter| filter.program()));
-        self.engine.place(&Place::Device { index, attach_type }, &run)?;
+        let filters = places.filters.get(&key).map_or(&[][..], |filters| filters);
+        self.device_runs(key, &list.entries, filters)?;
         if list.entries.is_empty() {
             places.devices.remove(&key);
         } else {
             places.devices.insert(key, list);
         }
         Ok(result)
+    }
+
+    /// Tells the engine what runs at a device: the programs of tcx, then filters.
+    pub(crate) fn device_runs(
+        &self,
+        (index, attach_type): (u32, u32),
+        entries: &[Entry<E>],
+        filters: &[Arc<ProgramObject<E>>],
+    ) -> Result<(), Errno> {
+        let mut run = programs(entries);
+        run.extend(filters.iter().map(|filter| filter.program()));
+        self.engine.place(&Place::Device { index, attach_type }, &run)
     }
 
     /// Changes the programs of a network namespace.

@@ -75,9 +75,7 @@ impl<E: Engine> System<E> {
         let mut places = shared.places.lock();
         let key = (device, attach_type);
         let first = places.devices.get(&key).map_or(&[][..], |list| &list.entries);
-        let first = first.iter().map(|entry| entry.program.program());
-        let run: Vec<_> = first.chain(filters.iter().map(|program| program.program())).collect();
-        self.engine().place(&Place::Device { index: device, attach_type }, &run)?;
+        shared.device_runs(key, first, &filters)?;
         let ended = if filters.is_empty() {
             places.filters.remove(&key)
         } else {

@@ -112,7 +112,7 @@ fn a_skeleton_of_libbpf_reads_records_and_variables() {
     assert_eq!(out, expected);
 }
 
-/// The supervisor answers by itself: none of its threads makes the call, and whoever makes it has its answer.
+/// The supervisor answers by itself: none of its threads makes the call, and each thread that makes it has an answer.
 #[test]
 fn the_supervisor_answers_without_the_bpf_of_the_kernel() {
     let place = Place::new("strace");

@@ -70,7 +70,7 @@ pub(super) fn application(scenario: &str) -> bool {
         "creates from threads" => creates_from_threads(),
         "filters itself" => filters_itself(),
         "starts closed" => {
-            // Descriptors 0 to 2 are given to whoever opens first.
+            // The first files that are opened get descriptors 0 to 2.
             (0..3).for_each(close);
             let array = map(ARRAY, 8, 4, 0);
             assert!(update(array, 1, 5).is_ok() && lookup(array, 1) == Ok(5));

@@ -142,12 +142,7 @@ fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result
     let packet = std::cell::RefCell::new(Packet::new(data));
     let (result, duration) = repeated(
         request,
-        || {
-            let mut packet = packet.borrow_mut();
-            packet.set(data);
-            packet.begin_after(metadata);
-            packet.info = info;
-        },
+        || begin(&mut packet.borrow_mut(), (data, metadata, info)),
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
     )?;
     let packet = packet.into_inner();
@@ -160,6 +155,13 @@ fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result
     put(md::QUEUE, info.rx_queue_index);
     let context = (request.context.is_some() || request.context_out).then(|| context.to_vec());
     Ok(RunAnswer { result, duration, data: Some(left), context, ..RunAnswer::default() })
+}
+
+/// The packet as it comes in.
+fn begin(packet: &mut Packet, (data, metadata, info): (&[u8], usize, PacketInfo)) {
+    packet.set(data);
+    packet.begin_after(metadata);
+    packet.info = info;
 }
 
 /// Frames that come in on a device and go on as the program says. Nothing of them comes back but their size.
@@ -182,12 +184,7 @@ fn live_frames(
     let packet = std::cell::RefCell::new(Packet::new(data));
     let (_, duration) = repeated(
         request,
-        || {
-            let mut packet = packet.borrow_mut();
-            packet.set(data);
-            packet.begin_after(metadata);
-            packet.info = info;
-        },
+        || begin(&mut packet.borrow_mut(), (data, metadata, info)),
         || {
             let sent = world.inject_through(program, device, &mut packet.borrow_mut());
             sent.map(|()| 0).map_err(|error| errno(&error))

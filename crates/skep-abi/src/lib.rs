@@ -18,6 +18,7 @@ mod own;
 mod packet;
 mod printed;
 mod program;
+mod shown;
 mod sleep;
 mod special;
 mod types;
@@ -41,6 +42,7 @@ pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
     Prototype, UNRELOCATED,
 };
+pub use shown::{SHOWN_STRUCTS, SHOWN_TARGETS, ShownStruct};
 pub use skep_btf::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;

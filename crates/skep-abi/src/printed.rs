@@ -19,6 +19,8 @@ pub enum Printable {
     /// It may be an address, and its target is unknown: it is neither followed nor printed.
     #[default]
     Hidden,
+    /// The call has fewer values.
+    Absent,
     /// A number that the program computed.
     Number,
     /// Null, or the address of at least `bytes` bytes that may be read and contain no part of an address.
@@ -37,6 +39,7 @@ impl Printable {
     /// What holds if either does.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
+            (Self::Absent, there) | (there, Self::Absent) => there,
             (Self::Number, Self::Number) => Self::Number,
             (Self::String { bytes: a }, Self::String { bytes: b }) => Self::String { bytes: a.min(b) },
             (Self::Memory { bytes: a } | Self::String { bytes: a }, Self::Memory { bytes: b })
@@ -49,7 +52,7 @@ impl Printable {
 /// What holds of all values of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Printed {
-    /// In the order of the values. Entries beyond the call's values are hidden.
+    /// In the order of the values. Entries beyond the call's values are absent, or hidden.
     pub values: [Printable; MAX_PRINTED],
 }
 
@@ -78,5 +81,7 @@ mod tests {
         assert_eq!(Printable::Number.or(long), Printable::Hidden);
         assert_eq!(Printable::Number.or(Printable::Number), Printable::Number);
         assert_eq!(Printable::Hidden.or(text), Printable::Hidden);
+        assert_eq!(Printable::Absent.or(text), text, "only the other call has the value");
+        assert_eq!(long.or(Printable::Absent), long);
     }
 }

@@ -140,6 +140,8 @@ pub enum Native {
     /// The state of a hook of the packet filter, and a [`crate::SkbContext`] that begins with the network header: the
     /// two words of `struct bpf_nf_ctx` lead to them.
     Netfilter,
+    /// The words of [`Context::Arguments`], which lead to what an iterator shows ([`crate::SHOWN_STRUCTS`]).
+    Iterator,
 }
 
 /// A program type, as one section name selects it: programs of one number differ by attachment.
@@ -433,6 +435,7 @@ mod tests {
         let native = |kind: &ProgramType| match kind.name {
             "struct_ops" => Some(Native::Arguments),
             "netfilter" => Some(Native::Netfilter),
+            "tracing" if kind.attach == Some(28) => Some(Native::Iterator),
             _ => None,
         };
         assert!(TYPES.iter().filter(arguments).all(|kind| kind.native == native(kind)));

@@ -39,6 +39,7 @@ pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> 
             kind.name,
             match kind.native {
                 Some(Native::Arguments) => "are functions of a table that a host calls with the library",
+                Some(Native::Iterator) => "run on what an iterator shows them, with the library or skep exec",
                 Some(_) => "run on a context that a host fills with the library, not on packets or buffers",
                 None => "can be verified but not run",
             },

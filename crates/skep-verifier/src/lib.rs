@@ -59,7 +59,7 @@ pub use program::assumed::{Assumed, Assumption};
 pub use program::config::{Abilities, Config, Spills, Unwritten};
 pub use program::halves::without_extension;
 pub use program::violation::Code;
-pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
+pub use program::{CallFact, ElementUse, Fact, FunctionFacts, Stats, Unverified, Verified};
 
 use explain::cause;
 use explain::linux_text::Names;
@@ -137,10 +137,12 @@ fn prove(
     let printed = record.take_printed();
     let allocated = record.take_allocated();
     let foreign_sockets = record.take_foreign_sockets();
+    let element = record.element_use();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &cfg);
     Ok(Verified {
         name: source.name,
         program_type: source.program_type,
+        target: source.target,
         sleepable: source.sleepable,
         entry,
         insns,
@@ -150,6 +152,7 @@ fn prove(
         printed,
         allocated,
         foreign_sockets,
+        element,
         maps,
         read,
         lines: source.lines,

@@ -52,6 +52,7 @@ impl From<Unverified> for Subject {
 pub struct Verified {
     pub(crate) name: String,
     pub(crate) program_type: &'static ProgramType,
+    pub(crate) target: Option<String>,
     pub(crate) sleepable: bool,
     pub(crate) entry: Entry,
     pub(crate) insns: Vec<Insn>,
@@ -61,6 +62,7 @@ pub struct Verified {
     pub(crate) printed: Arc<[(u32, Printed)]>,
     pub(crate) allocated: Box<[(u32, bool)]>,
     pub(crate) foreign_sockets: Box<[u32]>,
+    pub(crate) element: ElementUse,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) read: Box<[Read]>,
     pub(crate) lines: Vec<LineInfo>,
@@ -122,6 +124,17 @@ pub struct FunctionFacts {
     pub may_throw: bool,
 }
 
+/// What a program uses of an element that an iterator shows, over all paths: the proof assumes that both are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElementUse {
+    /// Bytes of the key, from its start.
+    pub key: u32,
+    /// Bytes of the value, from its start.
+    pub value: u32,
+    /// Whether it writes to the value.
+    pub writes: bool,
+}
+
 /// The cost of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -145,6 +158,11 @@ impl Verified {
     #[inline]
     pub fn program_type(&self) -> &'static ProgramType {
         self.program_type
+    }
+
+    /// What it is attached to, if its section names that.
+    pub fn target(&self) -> Option<&str> {
+        self.target.as_deref()
     }
 
     /// Whether it runs where sleeping is allowed.
@@ -203,6 +221,12 @@ impl Verified {
     /// them. Ascending.
     pub fn foreign_sockets(&self) -> &[u32] {
         &self.foreign_sockets
+    }
+
+    /// What it uses of an element that an iterator shows. Whoever runs it over a map's elements must compare this
+    /// with the map: the sizes are not among [`Verified::assumptions`].
+    pub fn element_use(&self) -> ElementUse {
+        self.element
     }
 
     /// The maps that its instructions name by index.

@@ -53,7 +53,9 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb | Input::Context | Input::Arguments | Input::Netfilter => 0,
+            Input::Xdp | Input::Skb | Input::Context | Input::Arguments | Input::Netfilter | Input::Shown => {
+                0
+            }
         }
     }
 
@@ -143,7 +145,7 @@ impl Program {
                 // SAFETY: as in `Program::run_with`.
                 unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) }
             }
-            Input::Arguments => {
+            Input::Arguments | Input::Shown => {
                 let words = buffer.as_mut_ptr() as u64;
                 env.context = words;
                 regions.allow(words, buffer.len() as u64, Rights::READ);

@@ -1,5 +1,8 @@
 //! Everything that can go wrong between an object file and a result.
 
+mod iterate;
+
+pub use iterate::IterateFault;
 use skep_verifier::Refusal;
 use std::path::PathBuf;
 
@@ -369,6 +372,24 @@ pub enum Error {
         member: String,
         /// What is wrong, and the remedy.
         why: String,
+    },
+    /// An iterator shows something that the runtime does not have.
+    #[error("program {program} cannot be run: {why}")]
+    IteratorNotProvided {
+        /// The program.
+        program: String,
+        /// The objects that it is for.
+        target: String,
+        /// What is missing.
+        why: String,
+    },
+    /// A program of type `iter` could not be run over what it was given.
+    #[error("program {program}: {fault}")]
+    Iterate {
+        /// The program.
+        program: String,
+        /// What is wrong.
+        fault: IterateFault,
     },
     /// A member of a table was called with other arguments than it takes.
     #[error("member {member}: argument {argument} must be {expected}")]

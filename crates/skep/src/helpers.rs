@@ -53,6 +53,7 @@ mod resize;
 mod ring;
 mod route;
 mod sections;
+mod seq;
 mod skb;
 mod socket;
 mod sockopt;
@@ -180,6 +181,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (123, helper!(task::ancestor_cgroup_id, 1)),
     (124, helper!(socket::assign, 3)),
     (125, helper!(system::ktime_get_boot_ns, 0)),
+    (126, helper!(seq::printf, 5)),
+    (127, helper!(seq::write, 3)),
     (128, helper!(task::sk_cgroup_id, 1)),
     (129, helper!(task::sk_ancestor_cgroup_id, 2)),
     (130, helper!(ring::output, 4)),
@@ -247,6 +250,7 @@ pub(crate) mod errno {
     pub(crate) const EINVAL: u64 = -22i64 as u64;
     pub(crate) const ERANGE: u64 = -34i64 as u64;
     pub(crate) const ENODATA: u64 = -61i64 as u64;
+    pub(crate) const EOVERFLOW: u64 = -75i64 as u64;
     pub(crate) const EPROTO: u64 = -71i64 as u64;
     pub(crate) const EOPNOTSUPP: u64 = -95i64 as u64;
     pub(crate) const EALREADY: u64 = -114i64 as u64;

@@ -4,6 +4,7 @@
 //! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
 
 use crate::error::Error;
+use crate::shown::Layout;
 use skep_abi::{Linkage, RunEnv};
 use skep_interp::{FindProgram, Interpreter};
 use skep_isa::{CallTarget, Insn};
@@ -44,6 +45,8 @@ pub(crate) struct Image {
     pub(crate) interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     pub(crate) linkage: Arc<Linkage>,
     pub(crate) input: Input,
+    /// What it is shown, for [`Input::Shown`].
+    pub(crate) layout: Option<Layout>,
     pub(crate) sleepable: bool,
     /// Whether it may take a lock, itself or in a program that it tail-calls.
     pub(crate) locks: bool,
@@ -99,6 +102,8 @@ pub(crate) enum Input {
     Netfilter,
     /// The arguments of a member of a table ([`crate::OpsMember`]).
     Arguments,
+    /// What an iterator shows ([`crate::Iterate`]).
+    Shown,
 }
 
 /// The input of a program of type `raw`.

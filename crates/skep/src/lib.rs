@@ -73,6 +73,7 @@ mod helpers;
 mod holders;
 mod hook;
 mod image;
+mod iterate;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
@@ -98,6 +99,7 @@ struct Readme;
 #[cfg(test)]
 mod sequences;
 mod shared;
+mod shown;
 mod slot;
 mod socket;
 #[cfg(test)]
@@ -116,9 +118,10 @@ pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
 pub use context::Context;
-pub use error::Error;
+pub use error::{Error, IterateFault};
 pub use hook::{Hook, Link};
 pub use image::LoadTimes;
+pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};

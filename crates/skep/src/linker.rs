@@ -233,7 +233,10 @@ impl<'a> Linker<'a> {
         });
         let programs: Vec<Program> = verified
             .into_iter()
-            .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
+            .map(|(program, times)| {
+                let host = self.object.host_types();
+                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times)
+            })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
         let created = || maps.iter().flatten();

@@ -319,8 +319,10 @@ impl Object {
         log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<Verified, Error> {
         let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
-        let own = crate::netfilter::types(unverified.source.program_type);
-        let config = Config { btf: own.or(self.host_types.as_ref()).map(|types| &**types), ..config };
+        let kind = unverified.source.program_type;
+        let own = self.types_of_runtime(kind).or(self.host_types.as_ref());
+        let shown = crate::shown::shown(kind);
+        let config = Config { btf: own.map(|types| &**types), shown, ..config };
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
             return Err(Error::KernelSymbol { program, symbol });
@@ -347,6 +349,11 @@ impl Object {
         self.linked_with(program, options, false)
     }
 
+    /// The runtime's own types, where programs of that type are linked against them.
+    fn types_of_runtime(&self, kind: &ProgramType) -> Option<&'static Arc<skep_btf::Btf>> {
+        crate::netfilter::types(kind).or_else(|| crate::shown::types(kind, self.host_types.as_ref()))
+    }
+
     /// `own`: functions of the runtime take precedence over the host's functions of the same names.
     fn linked_with(&self, program: &str, options: ProgramOptions, own: bool) -> Result<ProgramSource, Error> {
         let mut source = match &self.content {
@@ -356,7 +363,7 @@ impl Object {
                     Some(kind) => kind,
                     None => found.program_type()?,
                 };
-                let of_runtime = if own { crate::netfilter::types(kind) } else { None };
+                let of_runtime = if own { self.types_of_runtime(kind) } else { None };
                 let target = of_runtime.or(self.host_types.as_ref()).map(|types| &**types);
                 let functions: Option<&skep_elf::Functions<'_>> =
                     if own || target.is_none() { Some(&skep_abi::own_kfunc_number) } else { None };

@@ -18,7 +18,7 @@ mod room;
 mod tunnel;
 
 pub use effects::{Copied, Event, Outcome, Redirect, Sysctl};
-pub(crate) use effects::{DeviceTarget, Effects};
+pub(crate) use effects::{DeviceTarget, Effects, SeqOutput};
 pub use info::{Checksum, PacketInfo, Vlan};
 pub use tunnel::Tunnel;
 

@@ -11,8 +11,10 @@ use crate::image::{ALIGNMENT, Buffer, Counted, Image, Input, LoadTimes, TIMERS, 
 use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
+use crate::shown::Layout;
 use crate::timers::SweepOnDrop;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
+use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
 use skep_maps::Map;
@@ -51,6 +53,7 @@ impl Program {
         verified: Verified,
         linkage: Arc<Linkage>,
         maps: &[Option<Arc<Map>>],
+        host: Option<&Btf>,
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
@@ -61,6 +64,7 @@ impl Program {
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
+        let mut layout = None;
         let input = match (verified.entry(), verified.program_type().native) {
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
                 // Programs that it tail-calls get the same buffer.
@@ -82,6 +86,14 @@ impl Program {
                 helpers::over_contexts::check(&verified)?;
                 Input::Arguments
             }
+            (Entry::Context, Some(Native::Iterator)) => {
+                helpers::over_contexts::check(&verified)?;
+                let shown = Layout::of(verified.target(), host);
+                let target = || verified.target().unwrap_or_default().to_owned();
+                let lacks = |why| Error::IteratorNotProvided { program: name(), target: target(), why };
+                layout = Some(shown.map_err(lacks)?);
+                Input::Shown
+            }
             _ => {
                 let program_type = verified.program_type().name;
                 return Err(Error::TypeNotProvided { program: name(), program_type });
@@ -99,6 +111,7 @@ impl Program {
             interpreter: OnceLock::new(),
             linkage,
             input,
+            layout,
             times,
             counted: Counted::default(),
         };
@@ -199,6 +212,7 @@ impl Program {
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a packet".into()))
             }
+            Input::Shown => Err(self.wrong_input(SHOWN.into(), "a packet".into())),
         }
     }
 
@@ -305,6 +319,7 @@ impl Program {
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a buffer".into()))
             }
+            Input::Shown => Err(self.wrong_input(SHOWN.into(), "a buffer".into())),
         }
     }
 
@@ -472,6 +487,9 @@ impl fmt::Debug for Program {
             .finish_non_exhaustive()
     }
 }
+
+/// What programs of type `iter` take.
+const SHOWN: &str = "what an iterator shows (Program::iterate)";
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {

@@ -52,6 +52,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         sections: &["iter"],
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::Iterator },
+        native: Some(Native::Iterator),
         helpers: sets::ITERATOR,
         limited: &[(49, SOCKET_ITERATORS), (57, SOCKET_ITERATORS)],
         variants: variants::ITERATOR,

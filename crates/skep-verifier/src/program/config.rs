@@ -1,6 +1,6 @@
 //! The configuration of a verification.
 
-use skep_abi::HelperProto;
+use skep_abi::{HelperProto, ShownStruct};
 use skep_btf::Btf;
 
 /// What the host allows and provides.
@@ -26,6 +26,8 @@ pub struct Config<'a> {
     /// Whether `struct bpf_cpumask` is a structure of a runtime ([`skep_abi::CPU_MASK`]), whatever types the host has.
     /// Without the host's types it always is.
     pub own_masks: bool,
+    /// The members of the host's structures that are there; `None` for all. A load of another is refused.
+    pub shown: Option<&'a [ShownStruct]>,
     /// What the verification makes use of.
     pub abilities: Abilities,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
@@ -131,6 +133,7 @@ impl Default for Config<'_> {
             privileged: false,
             any_table: false,
             own_masks: false,
+            shown: None,
             abilities: Abilities::default(),
             max_recorded: 0,
         }

@@ -7,7 +7,7 @@ use crate::domain::ordered_set::OrderedSet;
 use crate::program::cfg::{Cfg, target};
 use crate::program::roots::{Root, first_roots};
 use crate::program::violation::{Checked, Code, Violation};
-use crate::program::{CallFact, Fact, FunctionFacts};
+use crate::program::{CallFact, ElementUse, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     allocated: BTreeSet<(u32, bool)>,
     /// Slots of calls to which some path passes a socket that is not one of a structure `bpf_sock` or `bpf_tcp_sock`.
     foreign_sockets: BTreeSet<u32>,
+    /// What is used of an element that an iterator shows.
+    element: ElementUse,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
@@ -129,6 +131,7 @@ impl Record {
             printed: BTreeMap::new(),
             allocated: BTreeSet::new(),
             foreign_sockets: BTreeSet::new(),
+            element: ElementUse::default(),
             journal: None,
         }
     }
@@ -159,8 +162,8 @@ impl Record {
         self.journal = None;
     }
 
-    /// Rolls back the changes since `mark`. Stack depths, zeroed stacks and printed values stay: more stack and less
-    /// known values are sound.
+    /// Rolls back the changes since `mark`. Stack depths, zeroed stacks, printed values and the use of elements stay:
+    /// more stack, more use and less known values are sound.
     pub(crate) fn roll_back(&mut self, mark: Mark) {
         self.roots.truncate(mark.roots);
         self.calls_back.truncate(mark.calls_back);
@@ -296,6 +299,18 @@ impl Record {
     /// The slots of such calls.
     pub(crate) fn take_foreign_sockets(&mut self) -> Box<[u32]> {
         std::mem::take(&mut self.foreign_sockets).into_iter().collect()
+    }
+
+    /// Some path uses that many bytes of the key (which may only be read) or of the value that an iterator shows.
+    pub(crate) fn element(&mut self, key: bool, bytes: u32, writes: bool) {
+        let used = if key { &mut self.element.key } else { &mut self.element.value };
+        *used = (*used).max(bytes);
+        self.element.writes |= writes;
+    }
+
+    /// What all paths use of it.
+    pub(crate) fn element_use(&self) -> ElementUse {
+        self.element
     }
 
     /// Some path touches the byte at `-bytes` from `r10` in a frame of that function.

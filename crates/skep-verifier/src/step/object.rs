@@ -22,6 +22,7 @@ use crate::program::prototype::Prototype;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::own::OwnType;
+pub(crate) use argument::MAX_ELEMENT;
 use attach::Attached;
 use fields::Field;
 use skep_btf::Btf;

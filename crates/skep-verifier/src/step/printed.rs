@@ -13,6 +13,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::expected;
 use crate::step::notes::Note;
+use crate::step::object::MAX_ELEMENT;
 use crate::step::region::{Intent, Region};
 use skep_abi::{Access, ArgKind, HelperProto, Printable, Printed, parse_format};
 use skep_isa::{Reg, Size};
@@ -74,7 +75,9 @@ impl Transfer<'_> {
     ) -> Checked<()> {
         let (_, most) = sizes;
         let count = (most / VALUE_BYTES) as usize;
+        // The same call may print fewer values on another path.
         let mut note = Printed::default();
+        note.values.iter_mut().skip(count).for_each(|place| *place = Printable::Absent);
         let stack = match value.kind {
             Kind::Stack { frame } if value.is_fixed() => Some(frame),
             _ => None,
@@ -137,6 +140,8 @@ impl Transfer<'_> {
         let mut pointer = *value;
         // Null is not followed.
         match &mut pointer.kind {
+            // How much there is of an element is not known yet.
+            Kind::Memory { bytes: MAX_ELEMENT, .. } => return None,
             Kind::MapValue { maybe_null, .. } | Kind::Memory { maybe_null, .. } => *maybe_null = false,
             Kind::Stack { .. }
             | Kind::MapKey { .. }

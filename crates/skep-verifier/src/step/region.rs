@@ -6,6 +6,7 @@ use crate::domain::value::{Kind, Value};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
+use crate::step::object::MAX_ELEMENT;
 use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
 use skep_isa::{Reg, Size};
 
@@ -164,7 +165,12 @@ impl Transfer<'_> {
                     let text = format!("{reg} points to memory that may only be read: {pointer}");
                     return Err(Violation::new(Code::ReadOnly, text));
                 }
-                self.inside(reg, pointer, &span, bytes, length, "memory")
+                let region = self.inside(reg, pointer, &span, bytes, length, "memory")?;
+                if length == MAX_ELEMENT {
+                    let end = (span.high + bytes) as u32;
+                    self.record.element(read_only, end, intent.writes());
+                }
+                Ok(region)
             }
             Kind::MapKey { map } => {
                 if intent.writes() {

@@ -35,6 +35,23 @@ pub(crate) struct Effects {
     pub(crate) data: Vec<u8>,
     /// The bytes that are left for options of a TCP header.
     pub(crate) option_room: u32,
+    /// What a program of type `iter` writes.
+    pub(crate) seq: Option<Box<SeqOutput>>,
+}
+
+/// What a program of type `iter` wrote about one object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeqOutput {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether it wanted to write more than [`Self::MOST`].
+    pub(crate) overflown: bool,
+    /// Addresses and lengths of what it is shown: it may print strings from there.
+    pub(crate) shown: Vec<(u64, usize)>,
+}
+
+impl SeqOutput {
+    /// The most bytes about one object: the buffer of an iterator in Linux, of eight pages.
+    pub(crate) const MOST: usize = 8 * 4096;
 }
 
 /// What a run did with sockets.
@@ -188,6 +205,11 @@ pub struct Outcome {
 }
 
 impl Effects {
+    /// Those of a program of type `iter`.
+    pub(crate) fn with_output() -> Self {
+        Self { seq: Some(Box::default()), ..Self::default() }
+    }
+
     /// Those of the run in progress; `None` if it does not run on a packet.
     ///
     /// # Safety

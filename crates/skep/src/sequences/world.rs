@@ -426,8 +426,8 @@ fn run_here(program: &Program, byte: u8) -> Result<(), Error> {
     let mut packet = Packet::new(&[byte; 64]);
     match program.program_type().native {
         Some(Native::Struct | Native::Bytes) => return run_on_context(program),
-        // Nothing here calls the members of tables.
-        Some(Native::Arguments) => return program.run(&mut packet).map(drop),
+        // Nothing here calls the members of tables, nor iterates.
+        Some(Native::Arguments | Native::Iterator) => return program.run(&mut packet).map(drop),
         _ => {}
     }
     let mut room = Guarded::new(program.buffer_len());

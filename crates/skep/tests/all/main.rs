@@ -11,6 +11,7 @@ mod exceptions;
 mod functions;
 mod hardening;
 mod hosts_and_maps;
+mod iterate;
 mod iterators;
 mod loading;
 mod masks;

@@ -8,8 +8,9 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
-/// The bytes of a map's key or value that an iterator may read. Their real size is known only after attachment.
-const MAX_ELEMENT: u32 = 1 << 16;
+/// The bytes of a map's key or value that an iterator's program may use. Their real size is known only after
+/// attachment: what the program uses is recorded ([`crate::Verified::element_use`]).
+pub(crate) const MAX_ELEMENT: u32 = 1 << 16;
 
 impl Transfer<'_> {
     /// The result of a load from the attachment's arguments.

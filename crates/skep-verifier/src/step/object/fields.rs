@@ -242,7 +242,10 @@ impl Transfer<'_> {
         let btf = self.btf("following pointers of the host")?;
         let found = u32::try_from(at).ok().map(|at| btf.walk(ty, at, size));
         let field = match found {
-            Some(Ok(found)) => self.classify(ty, &found)?,
+            Some(Ok(found)) => {
+                self.check_shown(ty, &found)?;
+                self.classify(ty, &found)?
+            }
             Some(Err(error @ skep_btf::Error::Walk { .. })) => {
                 let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
                 return Err(
@@ -257,6 +260,25 @@ impl Transfer<'_> {
         };
         self.types.fields.insert(key, field);
         Ok(field)
+    }
+
+    /// Checks that the host has the member, if it says which there are.
+    fn check_shown(&self, root: u32, found: &Found<'_>) -> Checked<()> {
+        let Some(shown) = self.env.config.shown else { return Ok(()) };
+        let btf = self.btf("following pointers of the host")?;
+        let name = btf.resolve(root).and_then(|root| root.name()).map_err(damaged)?;
+        let place = found.place();
+        let of = shown.iter().find(|of| of.name == name);
+        if of.is_some_and(|of| of.has(&place)) {
+            return Ok(());
+        }
+        let there = of.map_or(&[][..], |of| of.members).join(", ");
+        let there = if there.is_empty() { "no member".to_owned() } else { there };
+        let text = format!("struct {name} has no member {place} here: expected one that there is, {there}");
+        Err(Violation::new(Code::Unsupported, text).suggest(
+            "leave it out where bpf_core_field_exists says that the \
+             kernel has it, or run the program on a kernel",
+        ))
     }
 
     fn classify(&self, root: u32, found: &Found<'_>) -> Checked<Field> {

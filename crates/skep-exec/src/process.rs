@@ -4,6 +4,7 @@ use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
+use crate::procfs::written;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
@@ -189,6 +190,11 @@ impl Caller<SysEngine> for Process<'_> {
             return Err(Errno::EINVAL);
         }
         let file = self.table.open(&handle)?;
+        self.listener.add(self.call, file.as_fd())
+    }
+
+    fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
+        let file = written("bpf_iter", bytes)?;
         self.listener.add(self.call, file.as_fd())
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   readlink /proc/self/fd/5        -->  anon_inode:bpf-map
 //!   open     /proc/self/fdinfo/5    -->  a file with what the kernel says of it, and with lines about the object
+//!   open     /sys/fs/bpf/dump       -->  of an iterator's link: a file with what its program writes
 //! ```
 //!
 //! The kernel would say of these files that they are memory. Of all other paths it answers itself. A path that is
@@ -12,10 +13,10 @@ use crate::arch::{OPENS, READLINKS};
 use crate::listener::Answer;
 use crate::process::Process;
 use crate::table::number;
-use rustix::fd::AsFd;
-use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 use skep::sys::SysEngine;
-use skep_sys::{Caller, Errno, Handle, Object, System};
+use skep_sys::{Caller, Errno, Handle, Object, Place as At, System};
 
 /// The beginning of a path that may be about a descriptor.
 const PROC: &[u8] = b"/proc/";
@@ -31,9 +32,14 @@ pub(crate) fn answer(system: &System<SysEngine>, process: &mut Process<'_>) -> A
         };
         return if place.folder == "fd" { link(process, &handle, into, len) } else { Answer::Continue };
     }
-    if let Some((_, path, _)) = OPENS.iter().find(|(number, ..)| *number == call) {
+    if let Some((_, path, flags)) = OPENS.iter().find(|(number, ..)| *number == call) {
         let Some((place, handle)) = named(process, directory(*path), arguments[*path]) else {
-            return Answer::Continue;
+            let opened = Opened {
+                directory: directory(*path),
+                path: arguments[*path],
+                flags: arguments[*flags] as i32,
+            };
+            return pin(system, process, &opened).unwrap_or(Answer::Continue);
         };
         return if place.folder == "fdinfo" {
             open(system, process, &place, &handle)
@@ -42,6 +48,13 @@ pub(crate) fn answer(system: &System<SysEngine>, process: &mut Process<'_>) -> A
         };
     }
     Answer::Continue
+}
+
+/// What a call that opens a file asks for.
+struct Opened {
+    directory: Option<i32>,
+    path: u64,
+    flags: i32,
 }
 
 /// A path about a descriptor: `/proc/PROCESS/FOLDER/DESCRIPTOR`.
@@ -125,24 +138,43 @@ fn open(
     let ours = ["pos:", "flags:", "mnt_id:", "ino:"];
     let lines = text.lines().filter(|line| ours.iter().any(|name| line.starts_with(name)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
-    match file(&(text + &system.description(handle.object()))) {
-        Ok(file) => match process.listener.add(process.call, file.as_fd()) {
-            Ok(descriptor) => Answer::Value(descriptor.into()),
-            Err(error) => Answer::Error(error),
-        },
-        Err(error) => Answer::Error(error),
-    }
+    give(process, written("fdinfo", (text + &system.description(handle.object())).as_bytes()), true)
 }
 
-/// A file of memory with that text, at its beginning.
-fn file(text: &str) -> Result<rustix::fd::OwnedFd, Errno> {
-    let file = memfd_create("fdinfo", MemfdFlags::CLOEXEC).map_err(number)?;
-    let mut rest = text.as_bytes();
+/// Reads from a pin of an iterator's link are from what its program writes.
+fn pin(system: &System<SysEngine>, process: &mut Process<'_>, opened: &Opened) -> Option<Answer> {
+    // Every file that is opened for reading comes by here.
+    if !process.table.has_pinned_iterators() {
+        return None;
+    }
+    let path = process.text(opened.path).ok()?;
+    let handle = process.pinned(opened.directory, &path).ok()?;
+    let Object::Link(link) = handle.object() else { return None };
+    if !matches!(link.place(), At::Iterator { .. }) {
+        return None;
+    }
+    let file = system.iterate(link).and_then(|bytes| written("bpf_iter", &bytes));
+    Some(give(process, file, opened.flags & libc::O_CLOEXEC != 0))
+}
+
+/// Gives a process a file.
+fn give(process: &Process<'_>, file: Result<OwnedFd, Errno>, closed_on_exec: bool) -> Answer {
+    let flags = if closed_on_exec { libc::O_CLOEXEC } else { 0 };
+    let added = file.and_then(|file| process.listener.add_with(process.call, file.as_fd(), flags));
+    added.map_or_else(Answer::Error, |descriptor| Answer::Value(descriptor.into()))
+}
+
+/// A file of memory with these bytes, at its beginning, that nobody writes to.
+pub(crate) fn written(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(number)?;
+    let mut rest = bytes;
     while !rest.is_empty() {
         let done = rustix::io::write(&file, rest).map_err(number)?;
         rest = &rest[done..];
     }
     seek(&file, SeekFrom::Start(0)).map_err(number)?;
+    let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, all).map_err(number)?;
     Ok(file)
 }
 

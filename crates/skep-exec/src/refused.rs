@@ -7,8 +7,7 @@ use skep::sys::{Lack, SysEngine};
 use skep_sys::{Command, Errno};
 
 /// Commands, and the errors by which they are refused as on a kernel without them.
-const WHOLE: [(Command, Errno); 2] =
-    [(Command::TokenCreate, Errno::EPERM), (Command::IterCreate, Errno::EINVAL)];
+const WHOLE: [(Command, Errno); 1] = [(Command::TokenCreate, Errno::EPERM)];
 
 /// Notes a failed command, if it lacks as a whole.
 pub(crate) fn command(engine: &SysEngine, number: u32, error: Errno) {

@@ -29,12 +29,13 @@ const CLOSING: i64 = 200;
 const REMINDING: i64 = 20;
 
 /// Commands that may take long: other calls do not wait for them.
-const SLOW: [Command; 9] = [
+const SLOW: [Command; 10] = [
     Command::MapCreate,
     Command::ProgLoad,
     Command::BtfLoad,
     Command::ProgTestRun,
     Command::LinkCreate,
+    Command::IterCreate,
     Command::MapLookupBatch,
     Command::MapLookupAndDeleteBatch,
     Command::MapUpdateBatch,

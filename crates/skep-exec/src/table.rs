@@ -27,7 +27,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
 use skep::PerfEvent;
 use skep::sys::SysEngine;
-use skep_sys::{Access, Errno, Handle, MapObject, Object};
+use skep_sys::{Access, Errno, Handle, MapObject, Object, Place};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -61,6 +61,8 @@ struct Files {
     by_id: HashMap<FileId, File>,
     by_object: HashMap<(u8, u32), FileId>,
     by_watch: HashMap<i32, FileId>,
+    /// Pins of links of iterators.
+    iterators: HashSet<FileId>,
     /// Maps that somebody waits for.
     waited_for: HashSet<FileId>,
     /// Files of which an open file was closed, and when. Others of them may be open.
@@ -163,6 +165,11 @@ impl Table {
         let pinned = File { held, memory: None, watch, key: key_of(handle.object()) };
         files.by_watch.insert(watch, id);
         files.by_id.insert(id, pinned);
+        if let Object::Link(link) = handle.object()
+            && matches!(link.place(), Place::Iterator { .. })
+        {
+            files.iterators.insert(id);
+        }
         Ok(())
     }
 
@@ -174,6 +181,11 @@ impl Table {
         files.by_object.insert(key, id);
         files.by_id.insert(id, File { held, memory: Some(memory), watch, key });
         Ok(id)
+    }
+
+    /// Whether a link of an iterator is pinned.
+    pub(crate) fn has_pinned_iterators(&self) -> bool {
+        !self.files.lock().iterators.is_empty()
     }
 
     /// Somebody waits for records of that map.
@@ -227,6 +239,7 @@ impl Table {
         for id in closed.chain(deleted).collect::<Vec<_>>() {
             files.doubtful.remove(&id);
             files.waited_for.remove(&id);
+            files.iterators.remove(&id);
             if let Some(file) = files.by_id.remove(&id) {
                 files.by_watch.remove(&file.watch);
                 if file.memory.is_some() {

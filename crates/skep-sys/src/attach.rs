@@ -158,7 +158,7 @@ impl<E: Engine> System<E> {
             Kind::Sockets => self.sockets_attach(caller, &attach, program)?,
             Kind::Device => self.device_attach(caller, &attach, program)?,
             // Only by links.
-            Kind::Xdp | Kind::Netfilter => return Err(Errno::EINVAL),
+            Kind::Xdp | Kind::Netfilter | Kind::Iterator => return Err(Errno::EINVAL),
         }
         Ok(0)
     }
@@ -179,7 +179,7 @@ impl<E: Engine> System<E> {
             Kind::Network => self.dissector_detach(caller, &detach)?,
             Kind::Sockets => self.sockets_detach(caller, &detach, place)?,
             Kind::Device => self.device_detach(caller, &detach, place)?,
-            Kind::Xdp | Kind::Netfilter => return Err(Errno::EINVAL),
+            Kind::Xdp | Kind::Netfilter | Kind::Iterator => return Err(Errno::EINVAL),
         }
         Ok(0)
     }

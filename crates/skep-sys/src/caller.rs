@@ -62,6 +62,13 @@ pub trait Caller<E: Engine> {
     /// [`Errno::EMFILE`] and what else opening a file can fail with.
     fn install(&mut self, handle: Handle<E>) -> Result<i32, Errno>;
 
+    /// Gives it a descriptor of a file with these bytes, at its beginning, which is closed on exec.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`] and what else opening a file can fail with.
+    fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno>;
+
     /// Makes a file of the BPF file system that holds an object. `directory`: where relative paths begin, if not in the
     /// process's own directory.
     ///

@@ -1,6 +1,6 @@
 //! What the kernel tells of an object in `/proc/PID/fdinfo`: lines of names and values.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Place};
 use crate::links::LinkObject;
 use crate::maps::MapObject;
 use crate::object::Object;
@@ -57,5 +57,12 @@ impl<E: Engine> System<E> {
 }
 
 fn of_link<E: Engine>(link: &LinkObject<E>) -> String {
-    format!("link_id:\t{}\nprog_id:\t{}\n", link.id(), link.program_id())
+    let mut lines = format!("link_id:\t{}\nprog_id:\t{}\n", link.id(), link.program_id());
+    if let Place::Iterator { target, map } = link.place() {
+        lines.push_str(&format!("target_name:\t{target}\n"));
+        if *map != 0 {
+            lines.push_str(&format!("map_id:\t{map}\n"));
+        }
+    }
+    lines
 }

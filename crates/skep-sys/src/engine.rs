@@ -1,6 +1,7 @@
 //! What runs maps and programs behind the system call.
 
 use crate::errno::Errno;
+use crate::iterators::Shown;
 use crate::maps::MapObject;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -131,6 +132,25 @@ pub trait Engine: Sized + 'static {
 
     /// Whether a program's results say that it runs only where it expects to (`BPF_CGROUP_INET_EGRESS`).
     fn needs_expected_place(&self, program: &Self::Program) -> bool;
+
+    /// The objects that a program of an iterator is shown, by Linux's name; `None` for other programs.
+    fn iterates(&self, program: &Self::Program) -> Option<&'static str>;
+
+    /// Whether a program may be shown these objects, as far as that does not depend on what it does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EACCES`] if it uses more of an element than there is, or writes where it may not; [`Errno::EINVAL`]
+    /// for a map whose elements cannot be shown.
+    fn may_show(&self, program: &Self::Program, shown: &Shown<'_, Self>) -> Result<(), Errno>;
+
+    /// Runs a program for each of these objects, and returns all that it wrote.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Engine::may_show`]; [`Errno::E2BIG`] if it writes too much, [`Errno::EAGAIN`] if it asks to be run
+    /// again and again.
+    fn iterate(&self, program: &Self::Program, shown: &Shown<'_, Self>) -> Result<Vec<u8>, Errno>;
 
     /// Whether there is a network device of that index.
     fn has_device(&self, index: u32) -> bool;
@@ -335,6 +355,13 @@ pub enum Place {
     },
     /// A tracepoint, by its name.
     RawTracepoint(String),
+    /// An iterator.
+    Iterator {
+        /// The objects that it shows, by Linux's name.
+        target: String,
+        /// The map whose elements these are, or 0.
+        map: u32,
+    },
     /// A hook of the packet filter, at one priority.
     Netfilter {
         /// The network namespace.

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 
 /// Objects by their identifiers. It does not keep them alive.
 pub(crate) struct Ids<T> {
@@ -36,6 +37,11 @@ impl<T> Ids<T> {
         self.known.get(&id)?.upgrade()
     }
 
+    /// All that somebody holds, ascending by their identifiers.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.known.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// The first object with an identifier above this one.
     pub(crate) fn after(&self, id: u32) -> Option<u32> {
         let later = self.known.range(id.checked_add(1)?..);
@@ -66,6 +72,4 @@ mod tests {
         assert_eq!(*kept, 150);
         assert_eq!(ids.reserve(), 201, "an identifier is not used again soon");
     }
-
-    use alloc::vec::Vec;
 }

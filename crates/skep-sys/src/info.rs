@@ -285,24 +285,32 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
             (union[0], union[1], union[2]) = (*family, *hook, *priority as u32);
         }
         Place::RawTracepoint(name) => {
-            // The caller's buffer gets the name, cut if need be, and its length.
-            let (address, size) =
-                (u64::from(asked.union[0]) | u64::from(asked.union[1]) << 32, asked.union[2] as usize);
-            if (address == 0) != (size == 0) {
-                return Err(Errno::EINVAL);
-            }
             (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], name.len() as u32 + 1);
-            if address != 0 {
-                let now = name.len().min(size - 1);
-                caller.write(address, &[&name.as_bytes()[..now], &[0]].concat())?;
-                if now < name.len() {
-                    return Err(Errno::ENOSPC);
-                }
-            }
+            text(caller, &asked, name)?;
+        }
+        Place::Iterator { target, map } => {
+            (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], target.len() as u32 + 1);
+            union[3] = *map;
+            text(caller, &asked, target)?;
         }
     }
     let info = LinkInfo { kind: link.kind(), id: link.id(), prog_id: link.program_id(), padding: 0, union };
     put(caller, room, &info)
+}
+
+/// Gives the caller's buffer the name that its structure begins with, cut if need be.
+fn text<E: Engine>(caller: &mut impl Caller<E>, asked: &LinkInfo, name: &str) -> Result<(), Errno> {
+    let (address, size) =
+        (u64::from(asked.union[0]) | u64::from(asked.union[1]) << 32, asked.union[2] as usize);
+    if (address == 0) != (size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    if address == 0 {
+        return Ok(());
+    }
+    let now = name.len().min(size - 1);
+    caller.write(address, &[&name.as_bytes()[..now], &[0]].concat())?;
+    if now < name.len() { Err(Errno::ENOSPC) } else { Ok(()) }
 }
 
 /// The caller's structure, with zeroes for what it does not know.

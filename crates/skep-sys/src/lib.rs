@@ -29,6 +29,7 @@ mod errno;
 mod groups;
 mod ids;
 mod info;
+mod iterators;
 mod links;
 mod log;
 mod maps;
@@ -52,6 +53,7 @@ pub use engine::{
     RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
+pub use iterators::Shown;
 pub use links::LinkObject;
 pub use maps::MapObject;
 pub use name::NAME_SIZE;

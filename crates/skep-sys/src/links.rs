@@ -6,6 +6,7 @@ use crate::caller::{Caller, ControlGroup};
 use crate::engine::{Engine, Place};
 use crate::errno::Errno;
 use crate::groups;
+use crate::iterators::replaces;
 use crate::object::{Handle, Object};
 use crate::ordered::Entry;
 use crate::place::{Kind, attach_type, expects, use_of};
@@ -40,6 +41,8 @@ pub struct LinkObject<E: Engine> {
     place: Place,
     /// The group with those around it, for places of groups.
     group: Option<ControlGroup>,
+    /// The map whose elements an iterator shows.
+    shown: Option<Handle<E>>,
     shared: Arc<Shared<E>>,
     state: Mutex<E::Lock, State<E>>,
 }
@@ -61,8 +64,14 @@ impl<E: Engine> LinkObject<E> {
         &self.place
     }
 
-    pub(crate) fn program(&self) -> Arc<ProgramObject<E>> {
+    /// The program.
+    pub fn program(&self) -> Arc<ProgramObject<E>> {
         Arc::clone(&self.state.lock().program)
+    }
+
+    /// The map whose elements it shows.
+    pub(crate) fn shown(&self) -> Option<&Handle<E>> {
+        self.shown.as_ref()
     }
 
     pub(crate) fn program_id(&self) -> u32 {
@@ -81,10 +90,11 @@ impl<E: Engine> LinkObject<E> {
     }
 
     /// Its number in Linux's `enum bpf_link_type`.
-    pub(crate) fn kind(&self) -> u32 {
+    pub fn kind(&self) -> u32 {
         match &self.place {
             Place::RawTracepoint(_) => 1,
             Place::ControlGroup { .. } => 3,
+            Place::Iterator { .. } => 4,
             Place::Network { .. } => 5,
             Place::Xdp { .. } => 6,
             Place::Netfilter { .. } => 10,
@@ -126,6 +136,7 @@ impl<E: Engine> LinkObject<E> {
                     Ok(())
                 });
             }
+            Place::Iterator { .. } => {}
             Place::Sockets { map, attach_type } => {
                 let _ended = self.shared.engine.place(&self.place, &[]);
                 dropped = places.sockets.remove(&(*map, *attach_type));
@@ -161,7 +172,7 @@ impl<E: Engine> System<E> {
         }
         let id = self.with(|registry| registry.links.reserve());
         let entry = Entry { program: Arc::clone(&program), link: Some(id) };
-        let mut group = None;
+        let (mut group, mut shown) = (None, None);
         let place = match place.kind {
             Kind::Group => {
                 if create.flags != 0 {
@@ -190,8 +201,13 @@ impl<E: Engine> System<E> {
             Kind::Device => self.device_link(caller, &create, entry)?,
             Kind::Xdp => self.xdp_link(&create, entry)?,
             Kind::Netfilter => self.netfilter_link(caller, &create, entry)?,
+            Kind::Iterator => {
+                let (place, map) = self.iterator_link(caller, &create, &program)?;
+                shown = map;
+                place
+            }
         };
-        self.link(caller, id, program, place, group)
+        self.link(caller, id, program, place, (group, shown))
     }
 
     fn device_link(
@@ -306,7 +322,7 @@ impl<E: Engine> System<E> {
         let mut places = shared.places.lock();
         places.single.push((place.clone(), Entry { program: Arc::clone(&program), link: Some(id) }));
         drop(places);
-        self.link(caller, id, program, place, None)
+        self.link(caller, id, program, place, (None, None))
     }
 
     fn link(
@@ -315,10 +331,10 @@ impl<E: Engine> System<E> {
         id: u32,
         program: Arc<ProgramObject<E>>,
         place: Place,
-        group: Option<ControlGroup>,
+        (group, shown): (Option<ControlGroup>, Option<Handle<E>>),
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
-        let object = Arc::new(LinkObject { id, place, group, shared: self.shared(), state });
+        let object = Arc::new(LinkObject { id, place, group, shown, shared: self.shared(), state });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }
@@ -343,7 +359,7 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_detach(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let detach: LinkDetach = attr.get()?;
         let link = caller.handle(detach.link_fd)?.link()?;
-        if matches!(link.place, Place::RawTracepoint(_)) {
+        if matches!(link.place, Place::RawTracepoint(_) | Place::Iterator { .. }) {
             return Err(Errno::EOPNOTSUPP);
         }
         link.detach();
@@ -416,7 +432,10 @@ impl<E: Engine> LinkObject<E> {
                 let mine = places.single.iter_mut().filter(|(_, entry)| entry.link == Some(self.id));
                 mine.for_each(|(_, entry)| entry.program = Arc::clone(&new));
             }
-            Place::RawTracepoint(_) | Place::Netfilter { .. } => return Err(Errno::EINVAL),
+            Place::Iterator { .. } if replaces(&new, &current) => {}
+            Place::RawTracepoint(_) | Place::Netfilter { .. } | Place::Iterator { .. } => {
+                return Err(Errno::EINVAL);
+            }
         }
         let before = core::mem::replace(&mut self.state.lock().program, new);
         drop(places);

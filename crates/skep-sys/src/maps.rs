@@ -207,6 +207,22 @@ impl<E: Engine> MapObject<E> {
     }
 
     /// A descriptor or a file begins to hold it.
+    /// How many handles there are: descriptors, pins, links of iterators.
+    pub fn uses(&self) -> u32 {
+        // Pairs with nothing: a number to look at.
+        self.users.load(Ordering::Relaxed)
+    }
+
+    /// The sizes of a key and a value, and the most elements, as its creator gave them.
+    pub fn sizes(&self) -> (u32, u32, u32) {
+        (self.create.key_size, self.create.value_size, self.create.max_entries)
+    }
+
+    /// What its kind takes beside that (`map_extra`).
+    pub fn extra(&self) -> u64 {
+        self.create.map_extra
+    }
+
     pub(crate) fn begin_use(&self) {
         // A count alone: what follows is ordered by the caller's own handle.
         self.users.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ pub(crate) mod attach_type {
     pub(crate) const VERDICT: u32 = 5;
     pub(crate) const MESSAGE: u32 = 7;
     pub(crate) const FLOW_DISSECTOR: u32 = 17;
+    pub(crate) const ITERATOR: u32 = 28;
     pub(crate) const XDP_DEVMAP: u32 = 33;
     pub(crate) const XDP_CPUMAP: u32 = 35;
     pub(crate) const SK_LOOKUP: u32 = 36;
@@ -36,6 +37,7 @@ mod program_type {
     pub(super) const FLOW_DISSECTOR: u32 = 22;
     pub(super) const CGROUP_SYSCTL: u32 = 23;
     pub(super) const CGROUP_SOCKOPT: u32 = 25;
+    pub(super) const TRACING: u32 = 26;
     pub(super) const LSM: u32 = 29;
     pub(super) const SK_LOOKUP: u32 = 30;
     pub(super) const NETFILTER: u32 = 32;
@@ -56,6 +58,8 @@ pub(crate) enum Kind {
     Xdp,
     /// The packet filter.
     Netfilter,
+    /// An iterator.
+    Iterator,
 }
 
 /// What an attach type is for: a kind of place, and the type of programs that go there.
@@ -83,6 +87,7 @@ pub(crate) fn use_of(number: u32) -> Option<Use> {
         at::FLOW_DISSECTOR => (Kind::Network, of::FLOW_DISSECTOR),
         at::SK_LOOKUP => (Kind::Network, of::SK_LOOKUP),
         at::XDP => (Kind::Xdp, of::XDP),
+        at::ITERATOR => (Kind::Iterator, of::TRACING),
         at::NETFILTER => (Kind::Netfilter, of::NETFILTER),
         at::TCX_INGRESS | at::TCX_EGRESS | at::NETKIT_PRIMARY | at::NETKIT_PEER => {
             (Kind::Device, of::SCHED_CLS)
@@ -101,7 +106,9 @@ pub(crate) fn expects<E: Engine>(engine: &E, program: &ProgramObject<E>, attach_
             0 => attach_type == 2,
             expected => expected == attach_type,
         },
-        program_type::CGROUP_SOCK_ADDR | program_type::CGROUP_SOCKOPT => expected == attach_type,
+        program_type::CGROUP_SOCK_ADDR | program_type::CGROUP_SOCKOPT | program_type::TRACING => {
+            expected == attach_type
+        }
         // Only results beyond those of incoming packets make a difference.
         program_type::CGROUP_SKB => {
             expected == attach_type || !engine.needs_expected_place(program.program())

@@ -111,7 +111,9 @@ impl<E: Engine> ProgramObject<E> {
         &self.lines
     }
 
-    pub(crate) fn attached_to(&self) -> (u32, u32) {
+    /// The identifier of the types of the program that it is attached to, or 0 for the kernel's, and the number of what
+    /// it is attached to in them.
+    pub fn attached_to(&self) -> (u32, u32) {
         let btf = self.attach_program.as_ref().and_then(|program| program.btf().map(|btf| btf.id()));
         (btf.unwrap_or(0), self.attach_type_id)
     }

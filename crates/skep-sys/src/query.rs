@@ -87,7 +87,7 @@ impl<E: Engine> System<E> {
                 let revision = Some(list.revision);
                 Found { entries: list.entries, flags: Some(0), each: Some(0), revision, fills: false }
             }
-            Kind::Xdp | Kind::Netfilter => return Err(Errno::EINVAL),
+            Kind::Xdp | Kind::Netfilter | Kind::Iterator => return Err(Errno::EINVAL),
         };
         answer(caller, attr, &query, &found)
     }

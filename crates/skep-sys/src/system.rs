@@ -1,7 +1,7 @@
 //! The system call: which command does what.
 
 use crate::attach::Places;
-use crate::attr::{Attr, ById, IterCreate, MapById, NextId, ObjectPath, TokenCreate};
+use crate::attr::{Attr, ById, MapById, NextId, ObjectPath, TokenCreate};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
 use crate::command::Command;
@@ -136,15 +136,7 @@ impl<E: Engine> System<E> {
                     _ => Err(Errno::EPERM),
                 }
             }
-            Command::IterCreate => {
-                let create: IterCreate = attr.get()?;
-                if create.flags != 0 {
-                    return Err(Errno::EINVAL);
-                }
-                caller.handle(create.link_fd)?.link()?;
-                // No link of this library is one of an iterator.
-                Err(Errno::EINVAL)
-            }
+            Command::IterCreate => self.iter_create(caller, &attr),
             Command::ProgAttach => self.prog_attach(caller, &attr),
             Command::ProgDetach => self.prog_detach(caller, &attr),
             Command::ProgQuery => self.prog_query(caller, &attr),

@@ -10,6 +10,9 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+mod iterators;
+#[cfg(test)]
+mod iterators_tests;
 mod lacking;
 mod log;
 mod maps;
@@ -26,7 +29,7 @@ use places::Places;
 use skep_btf::Btf;
 use skep_sys::{
     Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
-    Value,
+    Shown, Value,
 };
 use std::sync::Arc;
 
@@ -180,6 +183,18 @@ impl Engine for SysEngine {
 
     fn needs_expected_place(&self, program: &SysProgram) -> bool {
         program.needs_expected_place()
+    }
+
+    fn iterates(&self, program: &SysProgram) -> Option<&'static str> {
+        program.program().iterates()
+    }
+
+    fn may_show(&self, program: &SysProgram, shown: &Shown<'_, Self>) -> Result<(), Errno> {
+        self.with_shown(shown, |over| program.program().may_iterate(over))
+    }
+
+    fn iterate(&self, program: &SysProgram, shown: &Shown<'_, Self>) -> Result<Vec<u8>, Errno> {
+        self.with_shown(shown, |over| program.program().iterate(over))
     }
 
     fn has_device(&self, index: u32) -> bool {

@@ -4,6 +4,7 @@
 //! variable `SCENARIO` says.
 
 mod groups;
+mod iterators;
 mod mapped;
 mod netlink;
 mod perf;
@@ -393,6 +394,7 @@ fn application() {
         other => {
             let known = mapped::application(other)
                 || groups::application(other)
+                || iterators::application(other)
                 || perf::application(other)
                 || netlink::application(other)
                 || preloaded::application(other);
@@ -427,7 +429,12 @@ fn supervise(
     let (runtime, network) = (builder.build().unwrap(), netlink::is_seen(scenario));
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss, refuse) = (Arc::clone(&traced), Arc::clone(&missing), Arc::clone(&traced));
-    let supervisor = Supervisor::new(SysEngine::new(runtime, world))
+    let engine = SysEngine::new(runtime, world);
+    let engine = match iterators::types(scenario) {
+        Some(types) => engine.host_types(types),
+        None => engine,
+    };
+    let supervisor = Supervisor::new(engine)
         .front(front)
         .network(network)
         .trace(move |line| trace.lock().unwrap().push(line.to_owned()))

@@ -48,6 +48,7 @@ impl Lacking {
             Error::FieldNotProvided { program_type, field, .. } => {
                 self.note("context field", format!("{field} of {program_type}"));
             }
+            Error::IteratorNotProvided { target, .. } => self.note("iterator", target.clone()),
             Error::NotProvided { what, .. } => self.note("instruction", what.clone()),
             Error::Map(MapError::KindNotProvided { kind, .. }) => {
                 self.note("map kind", kind.name().to_owned());

@@ -190,6 +190,8 @@ fn source(
     Ok(ProgramSource {
         functions,
         lines,
+        target: super::iterators::target(program_type, host.map(|host| &**host), request.attach_type_id)
+            .map_err(invalid)?,
         gpl_compatible: is_gpl_compatible(request.licence),
         btf: request.types.cloned(),
         ..ProgramSource::new(name, program_type, insns)

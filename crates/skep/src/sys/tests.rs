@@ -13,6 +13,8 @@ pub(super) struct Process {
     pub(super) free: usize,
     pub(super) descriptors: BTreeMap<i32, Handle<SysEngine>>,
     pins: BTreeMap<Vec<u8>, Handle<SysEngine>>,
+    /// What iterators wrote.
+    pub(super) outputs: Vec<Vec<u8>>,
     /// Other files: directories of control groups, and of its network namespace.
     pub(super) files: BTreeMap<i32, File>,
     pub(super) network: u64,
@@ -64,6 +66,11 @@ impl Caller<SysEngine> for Seen<'_> {
         let free = self.0.free_descriptor();
         self.0.descriptors.insert(free, handle);
         Ok(free)
+    }
+
+    fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
+        self.0.outputs.push(bytes.to_vec());
+        Ok(1000 + self.0.outputs.len() as i32)
     }
 
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
@@ -149,6 +156,7 @@ impl Process {
             memory,
             free: 4096,
             descriptors: BTreeMap::new(),
+            outputs: Vec::new(),
             pins: BTreeMap::new(),
             files: BTreeMap::new(),
             network: 1,

@@ -86,6 +86,11 @@ impl Caller<SysEngine> for &mut Process {
         Ok(free)
     }
 
+    fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
+        assert!(bytes.len() <= 64 << 20, "a walk has an end");
+        Ok(2)
+    }
+
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
         if self.pins.contains_key(path) {
             return Err(Errno::EEXIST);

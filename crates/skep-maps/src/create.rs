@@ -102,7 +102,7 @@ pub(crate) fn table(
                 owns: false,
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            let hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            let hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
             References::keyed(hash, def.max_entries, def.value_size)
         } else {
             fits(References::bytes(def.max_entries))?;
@@ -148,7 +148,15 @@ pub(crate) fn table(
                 owns: owns(&def.fields),
             };
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
-            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            // Others only look up: what is more than bytes to them stays here, and so does a table for which there are
+            // no descriptors left.
+            let plain =
+                !matches!(def.kind, MapKind::DevmapHash | MapKind::HashOfMaps) && def.fields.is_empty();
+            let in_files = (shared && plain).then(|| Hash::new(&plan, limit, memory, Some(FILE)).ok());
+            let mut hash = match in_files.flatten() {
+                Some(hash) => hash,
+                None => Hash::new(&plan, limit, memory, None).map_err(failed)?,
+            };
             hash.values_mut().set_fields(&def.fields);
             Ok(match of_maps {
                 true => Table::References(References::keyed(hash, def.max_entries, def.value_size)),
@@ -167,7 +175,7 @@ pub(crate) fn table(
                 owns: owns(&def.fields),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            let mut hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
             hash.values_mut().set_fields(&def.fields);
             Ok(Table::Hash(hash))
         }
@@ -183,7 +191,7 @@ pub(crate) fn table(
                 owns: false,
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            Hash::new(&plan, limit, memory).map(Table::Hash).map_err(failed)
+            Hash::new(&plan, limit, memory, None).map(Table::Hash).map_err(failed)
         }
         MapKind::Queue | MapKind::Stack => {
             fits(Queue::bytes(def.max_entries, def.value_size))?;

@@ -30,6 +30,11 @@ impl Seed {
     pub(crate) const FIXED: Self =
         Self { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7345, c: 0xa409_3822_299f_31d1 };
 
+    /// The numbers that [`hash`](Self::hash) computes with, for a process that computes the same.
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        [self.a, self.b, self.c]
+    }
+
     /// The hash of a key in whole words.
     ///
     /// Keys of different lengths may collide: a map's keys all have the same length.

@@ -132,8 +132,8 @@ pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
     Arena, Map, MapError, MapStats, Member, Options as MapOptions, PerfEvent, PerfMapError, PerfReader,
-    PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample, SampleFields, SharedValues,
-    Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
+    PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample, SampleFields, SharedTable,
+    SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

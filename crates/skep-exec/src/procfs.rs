@@ -120,12 +120,12 @@ fn open(
     place: &Place,
     handle: &Handle<SysEngine>,
 ) -> Answer {
-    // Position and flags are those of the file.
+    // Flags and the like are those of the file. Its position is for the library alone (`front.rs`).
     let Ok(text) = std::fs::read_to_string(place.path("fdinfo")) else { return Answer::Continue };
-    let ours = ["pos:", "flags:", "mnt_id:", "ino:"];
+    let ours = ["flags:", "mnt_id:", "ino:"];
     let lines = text.lines().filter(|line| ours.iter().any(|name| line.starts_with(name)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
-    match file(&(text + &system.description(handle.object()))) {
+    match file(&("pos:\t0\n".to_owned() + &text + &system.description(handle.object()))) {
         Ok(file) => match process.listener.add(process.call, file.as_fd()) {
             Ok(descriptor) => Answer::Value(descriptor.into()),
             Err(error) => Answer::Error(error),

@@ -8,6 +8,7 @@ mod mapped;
 mod netlink;
 mod perf;
 mod preloaded;
+mod tables;
 
 use skep::Runtime;
 use skep::sys::SysEngine;
@@ -395,7 +396,8 @@ fn application() {
                 || groups::application(other)
                 || perf::application(other)
                 || netlink::application(other)
-                || preloaded::application(other);
+                || preloaded::application(other)
+                || tables::application(other);
             assert!(known, "no scenario {other}");
         }
     }

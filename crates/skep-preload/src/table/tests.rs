@@ -117,8 +117,9 @@ fn keys_and_values_of_every_size_are_found_as_the_host_finds_them() {
 /// one whole value of its own.
 fn read_while_others_write(kind: MapKind, policy: Policy) {
     const STAY: u64 = 4;
-    let shared = Shared::new(kind, 8, 64, 16, policy);
-    let value = |key: u64, round: u64| (key << 32 | round).to_ne_bytes().repeat(8);
+    // Long values: a reader is more likely to be overtaken.
+    let shared = Shared::new(kind, 8, 4096, 16, policy);
+    let value = |key: u64, round: u64| (key << 32 | round).to_ne_bytes().repeat(512);
     for key in 0..STAY {
         shared.map.update(&key.to_ne_bytes(), &value(key, 0), UpdateFlags::Any).unwrap();
     }
@@ -145,7 +146,7 @@ fn read_while_others_write(kind: MapKind, policy: Policy) {
                 continue;
             };
             let (words, _) = found.as_chunks::<8>();
-            assert!(words.iter().all(|word| *word == words[0]), "a torn value: {found:?}");
+            assert!(words.iter().all(|word| *word == words[0]), "a torn value of {key}");
             assert_eq!(u64::from_ne_bytes(words[0]) >> 32, key, "another key's value");
         }
         writer.join().unwrap();

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     world: Option<PathBuf>,
     /// How its calls of bpf(2) are answered. `notify`: the kernel notifies skep of each. `preload`: a library in the
-    /// application answers look-ups and updates in arrays by itself. `auto`: `preload` where that is possible and
+    /// application answers look-ups, and updates in arrays, by itself. `auto`: `preload` where that is possible and
     /// --log does not ask for every call.
     #[arg(long, value_enum, default_value = "auto", value_name = "FRONT")]
     front: FrontArg,

@@ -78,6 +78,8 @@ mod kfunc_tests;
 mod linker;
 mod machine_objects;
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 mod mask_tests;
 mod module;
 mod netfilter;

@@ -169,6 +169,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "holders",
             "dispatch",
             "surroundings",
+            "machine_objects",
             "timers",
             "shared",
             "expiry",

@@ -13,6 +13,7 @@ mod format;
 mod helper;
 mod helpers;
 mod kfuncs;
+mod machine;
 mod map;
 mod own;
 mod packet;
@@ -32,6 +33,10 @@ pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown,
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
+pub use machine::{
+    CGROUP_BYTES, MACHINE_FIELDS, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS, MachineField,
+    TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
+};
 pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
 pub use own::{
     OWN_KFUNC, OWN_KFUNCS, OwnIterator, OwnKfunc, OwnParam, OwnReturn, own_kfunc, own_kfunc_number,
@@ -41,7 +46,9 @@ pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
     Prototype, UNRELOCATED,
 };
-pub use skep_btf::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
+pub use skep_btf::{
+    CGROUP, CPU_MASK, CSS_SET, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK, machine_type, machine_type_name,
+};
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;
 pub use types::{

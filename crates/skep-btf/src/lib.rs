@@ -50,7 +50,9 @@ pub use error::{Error, Fault};
 pub use ext::{Block, Ext};
 pub use index::essential_name;
 pub use layout::ObjectLayouts;
-pub use special::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
+pub use special::{
+    CGROUP, CPU_MASK, CSS_SET, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK, machine_type, machine_type_name,
+};
 pub use strings::{MAX_NAME, string_at};
 pub use tags::{DeclTag, Pointer};
 pub use types::{Array, Enumerator, Int, Kind, Linkage, Member, Param, Type, Variable};

@@ -56,6 +56,9 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::StackTrace,
     MapKind::Arena,
     MapKind::SkStorage,
+    MapKind::InodeStorage,
+    MapKind::TaskStorage,
+    MapKind::CgrpStorage,
     MapKind::CgroupStorage,
     MapKind::PercpuCgroupStorage,
 ];
@@ -326,7 +329,10 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         | MapKind::Cpumap
         | MapKind::Xskmap
         | MapKind::Arena
-        | MapKind::SkStorage => MapFlags(0),
+        | MapKind::SkStorage
+        | MapKind::InodeStorage
+        | MapKind::TaskStorage
+        | MapKind::CgrpStorage => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),
@@ -337,7 +343,10 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         // There is one clock for all CPUs, whether or not one for each is requested.
         MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
         MapKind::Arena => MapFlags::MMAPABLE.union(MapFlags::SEGV_ON_FAULT).union(MapFlags::NO_USER_CONV),
-        MapKind::SkStorage => MapFlags::NO_PREALLOC.union(MapFlags::CLONE),
+        // Linux takes the flag for all of them, although only sockets are cloned.
+        MapKind::SkStorage | MapKind::InodeStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+            MapFlags::NO_PREALLOC.union(MapFlags::CLONE)
+        }
         MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
     });
@@ -349,8 +358,9 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.flags.contains(either) {
         return Err(MapError::NeitherReadNorWrite { map: map() });
     }
-    if matches!(def.kind, MapKind::LpmTrie | MapKind::SkStorage) && !def.flags.contains(MapFlags::NO_PREALLOC)
-    {
+    let of_owners = def.kind.is_storage()
+        && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
+    if (def.kind == MapKind::LpmTrie || of_owners) && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map(), kind: def.kind });
     }
     if def.kind == MapKind::Arena && !def.flags.contains(MapFlags::MMAPABLE) {

@@ -84,6 +84,16 @@ pub trait Caller<E: Engine> {
     /// [`Errno::EBADF`] if it is not open or no such thing.
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno>;
 
+    /// The number of the process that a descriptor of one (`pidfd_open`) refers to. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing; [`Errno::ENOENT`] if the process has ended.
+    fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
+        let _no_such_thing = descriptor;
+        Err(Errno::EBADF)
+    }
+
     /// The number of the network namespace that a descriptor refers to; without one, of its own.
     ///
     /// # Errors

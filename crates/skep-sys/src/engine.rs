@@ -43,6 +43,9 @@ pub trait Engine: Sized + 'static {
     /// Those of Linux for its kind.
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<Self::Map, Errno>;
 
+    /// Whether there is the task or the cgroup of that number to which a value of the map may belong.
+    fn has_owner(&self, map: &Self::Map, number: u64) -> bool;
+
     /// Whether values of the map have a lock (`struct bpf_spin_lock`).
     fn has_lock(&self, map: &Self::Map) -> bool;
 

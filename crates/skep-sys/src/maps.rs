@@ -36,17 +36,25 @@ pub(crate) mod kind {
     pub(crate) const CPUMAP: u32 = 16;
     pub(crate) const SOCKHASH: u32 = 18;
     pub(crate) const PERCPU_CGROUP_STORAGE: u32 = 21;
+    pub(crate) const SK_STORAGE: u32 = 24;
     pub(crate) const DEVMAP_HASH: u32 = 25;
     pub(crate) const QUEUE: u32 = 22;
     pub(crate) const STACK: u32 = 23;
     pub(crate) const STRUCT_OPS: u32 = 26;
     pub(crate) const RINGBUF: u32 = 27;
+    pub(crate) const INODE_STORAGE: u32 = 28;
+    pub(crate) const TASK_STORAGE: u32 = 29;
     pub(crate) const BLOOM_FILTER: u32 = 30;
     pub(crate) const USER_RINGBUF: u32 = 31;
+    pub(crate) const CGRP_STORAGE: u32 = 32;
     pub(crate) const ARENA: u32 = 33;
     /// The first number that Linux 6.12 does not know.
     pub(crate) const END: u32 = 34;
 }
+
+/// Maps whose elements belong to objects, which callers name by descriptors. They have no keys to walk over.
+const OF_OBJECTS: [u32; 4] =
+    [kind::SK_STORAGE, kind::INODE_STORAGE, kind::TASK_STORAGE, kind::CGRP_STORAGE];
 
 const F_NUMA_NODE: u32 = 1 << 2;
 const F_RDONLY: u32 = 1 << 3;
@@ -266,6 +274,9 @@ impl<E: Engine> System<E> {
             false => None,
         };
         let typed = create.btf_key_type_id != 0 || create.btf_value_type_id != 0;
+        if OF_OBJECTS.contains(&create.map_type) && create.btf_key_type_id == 0 {
+            return Err(Errno::EINVAL);
+        }
         let btf = if typed { Some(caller.handle(create.btf_fd)?.btf()?) } else { None };
         let request = MapRequest {
             kind: create.map_type,
@@ -350,7 +361,29 @@ impl<E: Engine> System<E> {
             return if address == 0 { Ok(key) } else { Err(Errno::EINVAL) };
         }
         caller.read(address, &mut key)?;
-        Ok(key)
+        self.owner(caller, map, key)
+    }
+
+    /// The key of an element that belongs to an object, from a descriptor of that object. Others stay as they are.
+    fn owner(
+        &self,
+        caller: &mut impl Caller<E>,
+        map: &MapObject<E>,
+        key: Vec<u8>,
+    ) -> Result<Vec<u8>, Errno> {
+        let descriptor = index_of(&key).cast_signed();
+        let number = match map.kind() {
+            kind::TASK_STORAGE => caller.process(descriptor)?.into(),
+            kind::CGRP_STORAGE => caller.control_group(descriptor)?.id(),
+            // The engine's programs hold no inodes.
+            kind::INODE_STORAGE => return Err(Errno::EBADF),
+            _ => return Ok(key),
+        };
+        if !self.engine().has_owner(map.map(), number) {
+            return Err(Errno::ENOENT);
+        }
+        let number = u32::try_from(number).or(Err(Errno::ENOENT))?;
+        Ok(number.to_ne_bytes().to_vec())
     }
 
     pub(crate) fn map_update(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
@@ -457,6 +490,9 @@ impl<E: Engine> System<E> {
         let (map, access) = caller.handle(element.map_fd)?.map()?;
         if !map.access(access).read {
             return Err(Errno::EPERM);
+        }
+        if OF_OBJECTS.contains(&map.kind()) {
+            return Err(Errno::ENOTSUPP);
         }
         let after = match element.key {
             0 => None,

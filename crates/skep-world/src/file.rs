@@ -99,6 +99,8 @@ struct File {
     cgroup: Vec<CgroupOf>,
     task: Option<TaskOf>,
     #[serde(default)]
+    other_task: Vec<TaskOf>,
+    #[serde(default)]
     memory: Vec<MemoryOf>,
 }
 
@@ -318,18 +320,8 @@ impl Described {
             let CgroupOf { id, path, parent, classid } = of;
             machine.cgroups.insert(id, Cgroup { id, path, parent, classid });
         }
-        machine.task = file.task.map(|of| Task {
-            pid: of.pid,
-            tgid: of.tgid.unwrap_or(of.pid),
-            uid: of.uid,
-            gid: of.gid,
-            comm: of.comm,
-            cgroup: of.cgroup,
-            address: of.address.map_or(0, |address| address.0),
-            kernel_stack: of.kernel_stack.into_iter().map(|address| address.0).collect(),
-            user_stack: of.user_stack.into_iter().map(|address| address.0).collect(),
-            pid_namespace: of.pid_namespace,
-        });
+        machine.task = file.task.map(task);
+        machine.tasks = file.other_task.into_iter().map(|of| (of.pid, task(of))).collect();
         for (number, of) in (1..).zip(file.memory) {
             let mut bytes = of.bytes;
             bytes.extend(of.text.into_iter().flat_map(|text| text.into_bytes().into_iter().chain([0])));
@@ -339,6 +331,21 @@ impl Described {
         let clock = file.clock.map_or_else(Clock::real, |start| Clock::stepped(start.0));
         let random = file.seed.map_or_else(Random::real, Random::seeded);
         Ok(Self { machine, clock, random })
+    }
+}
+
+fn task(of: TaskOf) -> Task {
+    Task {
+        pid: of.pid,
+        tgid: of.tgid.unwrap_or(of.pid),
+        uid: of.uid,
+        gid: of.gid,
+        comm: of.comm,
+        cgroup: of.cgroup,
+        address: of.address.map_or(0, |address| address.0),
+        kernel_stack: of.kernel_stack.into_iter().map(|address| address.0).collect(),
+        user_stack: of.user_stack.into_iter().map(|address| address.0).collect(),
+        pid_namespace: of.pid_namespace,
     }
 }
 

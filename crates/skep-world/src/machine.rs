@@ -36,6 +36,8 @@ pub struct Machine {
     pub cgroups: BTreeMap<u64, Cgroup>,
     /// The task that programs run in, if there is one.
     pub task: Option<Task>,
+    /// Other tasks, by the number of their thread (`pid`).
+    pub tasks: BTreeMap<u32, Task>,
     /// What programs may read by address.
     pub memory: Memory,
 }
@@ -96,6 +98,16 @@ impl Machine {
             self.device_mut(one)?.peer = Some(other);
         }
         Ok((a, b))
+    }
+
+    /// The task whose thread has that number: the one that programs run in, or another.
+    pub fn task_numbered(&self, pid: u32) -> Option<&Task> {
+        self.task.as_ref().filter(|task| task.pid == pid).or_else(|| self.tasks.get(&pid))
+    }
+
+    /// The numbers of all tasks, some of them maybe twice.
+    pub fn task_numbers(&self) -> impl Iterator<Item = u32> {
+        self.task.iter().map(|task| task.pid).chain(self.tasks.keys().copied())
     }
 
     /// A cgroup's number and those that it is in, up to the root. Ends where a cgroup is unknown or the numbers go in a

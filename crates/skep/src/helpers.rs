@@ -40,6 +40,7 @@ mod header;
 mod hooks;
 mod iterators;
 pub(crate) mod lock;
+mod machine;
 mod map;
 pub(crate) mod objects;
 pub(crate) mod over_contexts;
@@ -197,6 +198,9 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (153, helper!(objects::per_cpu_ptr, 2)),
     (154, helper!(objects::this_cpu_ptr, 1)),
     (155, helper!(redirect::redirect_peer, 2)),
+    (156, helper!(storage::machine_get, 4)),
+    (157, helper!(storage::machine_delete, 2)),
+    (158, helper!(machine::current_task, 0)),
     (160, helper!(system::ktime_get_coarse_ns, 0)),
     (163, helper!(route::check_mtu, 5)),
     (164, helper!(callback::for_each_map_elem, 4)),
@@ -231,6 +235,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (207, helper!(syncookie::check_ipv6, 2)),
     (208, helper!(system::ktime_get_tai_ns, 0)),
     (209, helper!(user_ring::drain, 4)),
+    (210, helper!(storage::machine_get, 4)),
+    (211, helper!(storage::machine_delete, 2)),
 ];
 
 /// The number of `bpf_tail_call`.

@@ -76,6 +76,9 @@ mod image;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
+mod machine_objects;
+#[cfg(test)]
+mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
 mod module;

@@ -7,6 +7,7 @@ use crate::contract;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::LoadTimes;
+use crate::machine_objects;
 use crate::module::{Module, UnusedMap};
 use crate::object::{Object, ProgramOptions, Variable};
 use crate::program::Program;
@@ -18,7 +19,7 @@ use skep_abi::{CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramTy
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_maps::objects::{Mask, Shape};
+use skep_maps::objects::{Contents, Mask, Shape};
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
 use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -200,7 +201,7 @@ impl<'a> Linker<'a> {
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
                 any_table: true,
-                own_masks: true,
+                own_objects: true,
                 // Tests run programs in checking mode.
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()
@@ -213,6 +214,11 @@ impl<'a> Linker<'a> {
             check_context(&program)?;
             self.check_helpers(&program)?;
             provides::check(&program, self.object.host_types())?;
+            if provides::holds_machine_objects(&program) {
+                let memory = (&shared.domain, shared.policy);
+                let layout = machine_objects::layouts(&shared.dispatch, memory, shared.map_memory);
+                shared.machine_objects.prepare(layout)?;
+            }
             for entry in reached_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
                 steps(1);
                 if let EntryTarget::Program(name) = &entry.target
@@ -467,11 +473,11 @@ impl<'a> Linker<'a> {
         Ok(MapsOfLoad { by_index: maps, unused })
     }
 
-    /// Values of sockets end with them. A storage of control groups has an element from the start, since
+    /// Values of sockets, tasks and cgroups end with them. A storage of control groups has an element from the start, since
     /// `bpf_get_local_storage` never fails.
     fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
         match map.kind() {
-            MapKind::SkStorage => self.runtime.shared().surroundings.add_storage(map),
+            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => self.runtime.shared().surroundings.add_storage(map),
             MapKind::CgroupStorage | MapKind::PercpuCgroupStorage => map.begin_storage()?,
             _ => {}
         }
@@ -563,7 +569,7 @@ impl<'a> Linker<'a> {
         // Only programs with types allocate others.
         let types = self.object.types().ok_or_else(|| damaged(skep_btf::Error::TypeMissing { id: ty }))?;
         let fields = types.special_fields(ty).map_err(damaged)?;
-        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, mask: None };
+        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
         Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 

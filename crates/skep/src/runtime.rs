@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::shared::{Helper, Log, Shared};
+use crate::machine_objects::MachineObjects;
 use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
@@ -338,6 +339,7 @@ impl RuntimeBuilder {
                 dispatch,
                 loads: OnceLock::new(),
                 log: self.log,
+                machine_objects: Arc::new(MachineObjects::new(&self.surroundings)),
                 surroundings: self.surroundings,
                 timers: Arc::default(),
                 target_programs: Mutex::default(),

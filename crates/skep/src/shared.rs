@@ -3,6 +3,7 @@
 use crate::dispatch::{Connected, Dispatch};
 use crate::error::Error;
 use crate::image::Image;
+use crate::machine_objects::MachineObjects;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
 use skep_abi::{HelperFn, HelperProto, RunEnv};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
     /// Programs of redirection targets, by number. A leaf.
     pub(crate) target_programs: Mutex<TargetPrograms>,

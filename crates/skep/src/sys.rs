@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
+use skep_abi::MapKind;
 use skep_btf::Btf;
 use skep_sys::{
     Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
@@ -113,6 +114,17 @@ impl Engine for SysEngine {
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
         SysMap::create(&self.runtime, &self.lacking, request)
+    }
+
+    fn has_owner(&self, map: &Self::Map, number: u64) -> bool {
+        let Some(world) = &self.world else { return false };
+        let machine = world.machine();
+        match map.map().kind() {
+            MapKind::TaskStorage => {
+                u32::try_from(number).is_ok_and(|pid| machine.task_numbered(pid).is_some())
+            }
+            _ => machine.cgroups.contains_key(&number),
+        }
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {

@@ -54,7 +54,7 @@ fn an_unsupported_kind_is_refused_with_the_list_of_kinds() {
             assert!(!text[start.len()..].contains(kind.name()), "{text}");
         }
     }
-    let storage = create(&def(MapKind::InodeStorage, 4, 8, 0));
+    let storage = create(&def(MapKind::StructOps, 4, 8, 1));
     assert!(matches!(storage, Err(MapError::KindNotProvided { .. })));
 }
 

@@ -23,9 +23,9 @@ pub struct Config<'a> {
     /// has a
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
     pub any_table: bool,
-    /// Whether `struct bpf_cpumask` is a structure of a runtime ([`skep_abi::CPU_MASK`]), whatever types the host has.
-    /// Without the host's types it always is.
-    pub own_masks: bool,
+    /// Whether CPU masks, tasks and cgroups are a runtime's own ([`skep_abi::CPU_MASK`], [`skep_abi::TASK`] and its kin),
+    /// whatever types the host has. Without the host's types they always are.
+    pub own_objects: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,
     /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
@@ -100,6 +100,18 @@ pub enum Spills {
     All,
 }
 
+impl Config<'_> {
+    /// Whether CPU masks, tasks and cgroups are a runtime's own.
+    pub(crate) fn has_own_objects(&self) -> bool {
+        self.own_objects || self.btf.is_none()
+    }
+
+    /// The type of the objects of a runtime's machine whose structure has that name.
+    pub(crate) fn machine_type(&self, name: &str) -> Option<u32> {
+        skep_abi::machine_type(name).filter(|_| self.has_own_objects())
+    }
+}
+
 impl Default for Abilities {
     /// Every ability.
     fn default() -> Self {
@@ -130,7 +142,7 @@ impl Default for Config<'_> {
             strict_alignment: false,
             privileged: false,
             any_table: false,
-            own_masks: false,
+            own_objects: false,
             abilities: Abilities::default(),
             max_recorded: 0,
         }

@@ -101,7 +101,8 @@ const OTHERS: [ParamTags; 1] = [ParamTags::UNTRUSTED];
 fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
     if tags.contains(ParamTags::TRUSTED) && !tags.contains(ParamTags::CTX) {
         let to = btf.resolve(btf.pointer(ty).ok()??.to).ok()?;
-        let ty = config.btf?.find(to.name().ok()?, Type::Struct)?;
+        let name = to.name().ok()?;
+        let ty = config.machine_type(name).or_else(|| config.btf?.find(name, Type::Struct))?;
         return Some(Param::Object { ty, nullable: tags.contains(ParamTags::NULLABLE) });
     }
     if OTHERS.iter().any(|other| tags.contains(*other)) {

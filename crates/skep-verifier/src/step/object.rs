@@ -6,6 +6,7 @@
 //!   argument  loads from the context of such a program
 //!   fields    loads through an object: what is there, and how far a loaded pointer can be trusted
 //!   helper    objects as arguments and results of helpers; per-CPU variables
+//!   machine   members of tasks and cgroups of a runtime's machine
 //! ```
 //!
 //! Programs never write to objects. Every load through one is a *probe load*: if the address is invalid, the load gives
@@ -16,6 +17,7 @@ mod argument;
 mod attach;
 mod fields;
 mod helper;
+mod machine;
 
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::prototype::Prototype;
@@ -24,6 +26,7 @@ use crate::step::Transfer;
 use crate::step::own::OwnType;
 use attach::Attached;
 use fields::Field;
+use skep_abi::machine_type_name;
 use skep_btf::Btf;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -71,6 +74,9 @@ impl<'a> Transfer<'a> {
 
     /// The structure of that name, which `what` is about.
     pub(crate) fn host_struct(&self, name: &str, what: &str) -> Checked<u32> {
+        if let Some(ty) = self.env.config.machine_type(name) {
+            return Ok(ty);
+        }
         let btf = self.btf(what)?;
         btf.find(name, skep_btf::Kind::Struct).ok_or_else(|| {
             let text = format!("{what} needs struct {name}, which the given types do not have");
@@ -100,6 +106,9 @@ impl<'a> Transfer<'a> {
 
     /// A type of the host as C writes it.
     pub(crate) fn type_name(&self, ty: u32) -> String {
+        if let Some(name) = machine_type_name(ty) {
+            return format!("struct {name}");
+        }
         let name = self.types.btf.and_then(|btf| btf.type_name(ty).ok());
         name.unwrap_or_else(|| format!("type {ty}"))
     }

@@ -128,8 +128,8 @@ impl Transfer<'_> {
             return;
         };
         let config = self.env.config;
-        if (config.own_masks || config.btf.is_none()) && own.is_cpu_mask(*to) {
-            *to = CPU_MASK | OWN_TYPE;
+        if let Some(of_runtime) = own.of_runtime(*to).filter(|_| config.has_own_objects()) {
+            *to = of_runtime;
             return;
         }
         let named = own.resolve(*to).ok().filter(|ty| !ty.is_anonymous());

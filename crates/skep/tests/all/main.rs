@@ -13,6 +13,7 @@ mod hardening;
 mod hosts_and_maps;
 mod iterators;
 mod loading;
+mod machine;
 mod masks;
 mod names;
 mod network;

@@ -18,7 +18,7 @@ use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
-use skep_abi::{AttachTo, Context, WRITABLE_MEMBERS};
+use skep_abi::{AttachTo, Context, WRITABLE_MEMBERS, machine_type_name};
 use skep_btf::{Found, What};
 use skep_isa::{Reg, Size, Width};
 use std::ops::Range;
@@ -80,6 +80,10 @@ impl Transfer<'_> {
     ) -> Checked<Option<Value>> {
         let at = i64::from(pointer.offset) + i64::from(offset);
         let value = match pointer.kind {
+            Kind::Object { ty, trust, maybe_null: false } if machine_type_name(ty).is_some() => {
+                self.check_object_place(reg, pointer, at, Intent::Read)?;
+                self.load_machine_field(state, (reg, pointer), (ty, trust), at, size)?
+            }
             Kind::Object { ty, trust, maybe_null: false } => {
                 self.check_object_place(reg, pointer, at, Intent::Read)?;
                 if !self.env.config.any_table {
@@ -122,7 +126,7 @@ impl Transfer<'_> {
     }
 
     /// How far a pointer loaded from an object can be trusted.
-    fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
+    pub(super) fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
         match (of, most) {
             (Trust::Untrusted, _) => (Trust::Untrusted, false),
             (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),
@@ -148,6 +152,9 @@ impl Transfer<'_> {
     ) -> Checked<Region> {
         self.check_object_place(reg, pointer, at, intent)?;
         let Kind::Object { ty, trust, .. } = pointer.kind else { return Ok(Region::Memory) };
+        if machine_type_name(ty).is_some() {
+            return Err(self.no_bytes(reg, pointer));
+        }
         // Calls do not probe.
         if !matches!(trust, Trust::Trusted | Trust::ReadSection) {
             let text = format!(
@@ -169,7 +176,7 @@ impl Transfer<'_> {
             return Ok(false);
         };
         let Ok(at) = u32::try_from(i64::from(pointer.offset) + i64::from(offset)) else { return Ok(false) };
-        if !pointer.is_fixed() {
+        if !pointer.is_fixed() || machine_type_name(ty).is_some() {
             return Ok(false);
         }
         if !self.types.writable.contains_key(&ty) {

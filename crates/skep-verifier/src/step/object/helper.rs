@@ -4,7 +4,7 @@ use crate::domain::value::{Hold, Kind, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
-use skep_abi::{HelperFlags, HelperProto, OWN_TYPE, StructKind};
+use skep_abi::{HelperFlags, HelperProto, OWN_TYPE, StructKind, machine_type_name};
 use skep_isa::Reg;
 
 /// The section of per-CPU variables.
@@ -68,6 +68,10 @@ impl Transfer<'_> {
         let Ok(at) = u32::try_from(value.offset) else { return Ok(false) };
         if !value.is_fixed() {
             return Ok(false);
+        }
+        // The types of a runtime's machine have no members that are objects.
+        if [ty, wanted].iter().any(|ty| machine_type_name(*ty).is_some()) {
+            return Ok((ty, at) == (wanted, 0));
         }
         self.btf("the type of an object")?.contains(ty, at, wanted).map_err(damaged)
     }

@@ -1,0 +1,108 @@
+//! Tasks and cgroups of a world get the verdicts that Linux gives to those of a kernel, and what is accepted runs in
+//! checking mode, in the interpreter and in the processor's JIT: the programs of `machine.verdicts`.
+
+use crate::world::{Cgroup, Machine, Task};
+use crate::{Context, Engine, Error, Module, Object, Runtime, World};
+use skep_abi::{MapDef, Section, SpecialKind, machine_type};
+use skep_isa::{CallTarget, Insn};
+use skep_verdicts::{Entry, Verdict, entries};
+
+fn all() -> Vec<Entry> {
+    let text = include_str!("../../skep-verifier/verdicts/machine.verdicts");
+    entries(text).expect("entries")
+}
+
+/// The maps of an entry: what they keep is the world's.
+fn maps(entry: &Entry) -> Vec<MapDef> {
+    let mut defs: Vec<MapDef> = entry.maps.iter().map(|map| map.def.clone()).collect();
+    for (def, line) in defs.iter_mut().zip(&entry.maps) {
+        for (field, of) in def.fields.iter_mut().zip(&line.fields) {
+            if let SpecialKind::Kptr { to } | SpecialKind::KptrUntrusted { to } = &mut field.kind {
+                *to = of.of.as_deref().and_then(machine_type).expect("a type of a machine");
+            }
+        }
+    }
+    defs
+}
+
+fn load(runtime: &Runtime, entry: &Entry) -> Result<Module, Error> {
+    let program = skep_verdicts::Program::of(entry).expect("a program");
+    let mut insns = program.insns;
+    for insn in &mut insns {
+        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
+            let name = &program.symbols[*id as usize];
+            *id = skep_abi::own_kfunc_number(name).unwrap_or_else(|| panic!("{name}")) as i32;
+        }
+    }
+    let kind = Section::parse(&entry.section).expect("a section").kind;
+    let bytes = skep_isa::encode_bytes(&insns).expect("its bytes");
+    runtime.load(&Object::from_bytecode_and_maps("main", kind, &bytes, maps(entry))?)
+}
+
+/// The first process, in the root of the cgroups.
+fn world() -> World {
+    let mut machine = Machine::new();
+    machine.cgroups.insert(1, Cgroup { id: 1, path: "/".to_owned(), ..Cgroup::default() });
+    machine.task = Some(Task { pid: 1, tgid: 1, cgroup: 1, ..Task::default() });
+    World::new(machine)
+}
+
+fn runtime(world: &World) -> Runtime {
+    Runtime::builder().privileged(true).cpus(4).world(world).build().expect("a runtime")
+}
+
+#[test]
+fn tasks_and_cgroups_of_a_world_get_linuxs_verdicts() {
+    let (mut accepted, mut refused) = (0, 0);
+    for entry in all() {
+        let name = &entry.name;
+        match (load(&runtime(&world()), &entry), entry.linux.as_ref().expect("a verdict")) {
+            (Ok(_), Verdict::Accept) => accepted += 1,
+            (Err(Error::Refused(refusal)), verdict) => {
+                assert_ne!(*verdict, Verdict::Accept, "{name}: {refusal}");
+                refused += 1;
+            }
+            (Ok(_), verdict) => panic!("{name}: it loads, but Linux says {verdict:?}"),
+            (Err(error), _) => panic!("{name}: {error}"),
+        }
+    }
+    assert!(accepted >= 16 && refused >= 40, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn accepted_programs_leave_no_object_but_the_worlds() {
+    for entry in all() {
+        let name = &entry.name;
+        let world = world();
+        let runtime = runtime(&world);
+        runtime.trace_objects();
+        let Ok(module) = load(&runtime, &entry) else { continue };
+        let program = &module.programs()[0];
+        for engine in [None, Some(Engine::Interpreter), Some(Engine::Jit), None] {
+            let mut context = Context::of(program).expect("a context");
+            let result = match engine {
+                None => program.run_context_checked(&mut context).expect("a run").map_err(|v| v.to_string()),
+                Some(engine) => Ok(program.run_context_with(engine, &mut context).expect("a run")),
+            };
+            assert!(result.is_ok(), "{name}, {engine:?}: {result:?}");
+        }
+        // The idle task and its cgroup stay with the runtime; those of the world end with it.
+        world
+            .change(|machine| {
+                machine.task = None;
+                machine.cgroups.clear();
+                Ok::<(), ()>(())
+            })
+            .expect("a change");
+        // A task that is kept keeps its cgroup.
+        let kept = match name.as_str() {
+            "kept-and-released-before" => 2,
+            "cgroup-kept" => 1,
+            _ => 0,
+        };
+        let idle = runtime.objects() - kept;
+        assert!(idle == 0 || idle == 2, "{name}: {idle}");
+        drop(module);
+        assert_eq!(runtime.objects(), idle, "{name}");
+    }
+}

@@ -60,6 +60,21 @@ pub enum Error {
         /// The cookie.
         cookie: u64,
     },
+    /// There is no such socket.
+    #[error("there is no socket with cookie {cookie}: add one with Machine::add_socket")]
+    NoSocket {
+        /// The cookie.
+        cookie: u64,
+    },
+    /// A socket is in no group.
+    #[error(
+        "the socket with cookie {cookie} shares its address with no other: set Socket::reuse_port of one that is not \
+         connected"
+    )]
+    NoGroup {
+        /// The cookie.
+        cookie: u64,
+    },
     /// Memory cannot be added.
     #[error("{len} bytes of memory at {address:#x}: {why}")]
     Memory {

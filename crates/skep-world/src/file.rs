@@ -161,6 +161,8 @@ struct SocketOf {
     priority: u32,
     #[serde(default)]
     cgroup: u64,
+    #[serde(default)]
+    reuse_port: bool,
 }
 
 #[derive(Deserialize)]
@@ -430,6 +432,7 @@ fn socket(of: &SocketOf) -> Socket {
     }
     (socket.cookie, socket.namespace, socket.uid) = (of.cookie, of.namespace, of.uid);
     (socket.mark, socket.priority, socket.cgroup) = (of.mark, of.priority, of.cgroup);
+    socket.reuse_port = of.reuse_port;
     socket
 }
 

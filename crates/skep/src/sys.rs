@@ -63,6 +63,14 @@ impl SysEngine {
         self
     }
 
+    /// Says that clients mean one of the world's network namespaces by a number, which in Linux is the inode of the
+    /// namespace's file. Other numbers mean the namespace with the same number.
+    #[must_use]
+    pub fn network(mut self, id: u64, namespace: u32) -> Self {
+        self.places.add_network(id, namespace);
+        self
+    }
+
     /// What clients were refused because the runtime lacks it, and how often, by name. Ordinary errors are not among
     /// it.
     pub fn lacking(&self) -> Vec<(Lack, u64)> {

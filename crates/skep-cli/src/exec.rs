@@ -7,6 +7,7 @@ use skep::sys::SysEngine;
 use skep::world::{Machine, World};
 use skep_exec::{FrontChoice, Supervisor, possible_cpus};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;

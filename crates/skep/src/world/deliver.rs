@@ -43,6 +43,8 @@ impl Walk<'_, '_> {
         match self.receiver(at) {
             Ok(Some((socket, ends))) => {
                 self.packet.set_socket(Some(Arc::clone(&socket)));
+                // What a short frame was filled up with is not the packet.
+                self.packet.shorten(ends.transport.end);
                 let refused = self
                     .cgroup(socket.cgroup, index, Place::CgroupIngress)
                     .or_else(|| self.socket_filter(&socket, &ends, index));

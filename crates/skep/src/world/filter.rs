@@ -19,7 +19,7 @@ impl Walk<'_, '_> {
         let layout = self.layout;
         let (device, namespace) = (&at.device, at.device.namespace);
         let index = device.index;
-        let family = match stack::enter(device, self.packet.bytes()) {
+        let family = match stack::enter(device, self.packet) {
             Ok(Some(family)) => family,
             Ok(None) => return self.end(Fate::Delivered { device: index }),
             Err(fate) => return self.end(fate),

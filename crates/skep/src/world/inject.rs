@@ -17,7 +17,9 @@
 
 use super::attach::{DeviceId, Layout};
 use super::trace::{Ended, Fate, Hops, Trace};
-use super::walk::{Copies, Next, Start, Station, Walk};
+use super::walk::{Copies, Next, Station, Walk};
+#[cfg(feature = "sys")]
+use super::walk;
 use super::{World, stack};
 use crate::error::Error;
 use crate::packet::Packet;
@@ -85,8 +87,8 @@ impl World {
         injector.layout.machine.device(device)?;
         packet.info.ingress_ifindex = device;
         let mut trace = Trace::default();
-        let target = super::walk::TargetProgram { program: Some(program.clone()), place: super::Place::Xdp };
-        let start = Start { target: Some(target), ..Start::at(Next::new(Station::Target, device)) };
+        let target = walk::TargetProgram { program: Some(program.clone()), place: super::Place::Xdp };
+        let start = walk::Start { target: Some(target), ..walk::Start::at(Next::new(Station::Target, device)) };
         injector.walk(packet, &mut trace, |walk| walk.begin(start))
     }
 

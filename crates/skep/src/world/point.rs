@@ -75,7 +75,8 @@ pub(crate) enum Key {
     /// The programs that are attached to a cgroup itself.
     Cgroup(u64, Place),
     /// All programs that run for a cgroup, those of outer ones included, in place of what outer ones have in such a
-    /// list.
+    /// list. Only the system call knows of such lists.
+    #[cfg_attr(not(feature = "sys"), allow(dead_code))]
     Effective(u64, Place),
     Socket(u64),
     ReusePort(Group),

@@ -221,16 +221,19 @@ pub(super) fn is_for_many(bytes: &[u8]) -> bool {
     group || parse(bytes).is_ok_and(|ip| ip.is_some_and(|ip| is_group(ip.destination)))
 }
 
-/// Checks that a packet which came in on `device` is one that the stack takes. Returns its family, if it is IP.
-pub(super) fn enter(device: &Device, bytes: &[u8]) -> Result<Option<Family>, Fate> {
-    let index = device.index;
+/// Checks that a packet which came in on `device` is one that the stack takes. Returns its family, if it is IP; then it
+/// has no more bytes than its header says.
+pub(super) fn enter(device: &Device, packet: &mut Packet) -> Result<Option<Family>, Fate> {
+    let (index, bytes) = (device.index, packet.bytes());
     let (Some(to), Ok(ip)) = (bytes.first_chunk().copied().map(MacAddr), parse(bytes)) else {
         return Err(Fate::Malformed { device: index });
     };
     if !to.is_multicast() && to != device.mac {
         return Err(Fate::OtherHost { device: index });
     }
-    Ok(ip.map(|ip| ip.family()))
+    let Some(ip) = ip else { return Ok(None) };
+    packet.shorten(ETHERNET + ip.length as usize);
+    Ok(Some(ip.family()))
 }
 
 /// Where the stack takes a packet that came in.

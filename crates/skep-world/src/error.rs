@@ -75,6 +75,12 @@ pub enum Error {
         /// The cookie.
         cookie: u64,
     },
+    /// A device is not the first end of a pair that only programs connect.
+    #[error("device {index} is no primary netkit device: programs of both ends of a pair are attached to that one")]
+    NoNetkit {
+        /// The device's index.
+        index: u32,
+    },
     /// Memory cannot be added.
     #[error("{len} bytes of memory at {address:#x}: {why}")]
     Memory {

@@ -30,7 +30,7 @@
 //! ```
 
 use crate::{
-    Cgroup, Clock, Device, Error, MacAddr, Machine, Protocol, Random, Route, RouteKind, Socket, SocketState,
+    Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind, Socket, SocketState,
     TABLE_MAIN, Task,
 };
 use ipnet::IpNet;
@@ -117,6 +117,24 @@ struct DeviceOf {
     #[serde(default)]
     addresses: Vec<Net>,
     peer: Option<String>,
+    netkit: Option<NetkitOf>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetkitOf {
+    #[serde(default)]
+    primary: bool,
+    #[serde(default)]
+    policy: PolicyOf,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PolicyOf {
+    #[default]
+    Pass,
+    Blackhole,
 }
 
 #[derive(Deserialize)]
@@ -350,6 +368,13 @@ fn device(of: &DeviceOf) -> Device {
     device.mtu = of.mtu.unwrap_or(device.mtu);
     device.up = of.up.unwrap_or(device.up);
     device.forwarding = of.forwarding.unwrap_or(device.forwarding);
+    device.netkit = of.netkit.map(|of| {
+        let policy = match of.policy {
+            PolicyOf::Pass => NetkitPolicy::Pass,
+            PolicyOf::Blackhole => NetkitPolicy::Blackhole,
+        };
+        Netkit { primary: of.primary, policy }
+    });
     device.addresses = of.addresses.iter().map(|net| net.0).collect();
     device
 }

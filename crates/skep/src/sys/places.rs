@@ -11,8 +11,10 @@ use skep_sys::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// `BPF_TCX_INGRESS`, `BPF_CGROUP_INET_INGRESS`, `BPF_CGROUP_INET_EGRESS`, `BPF_SK_LOOKUP`.
+/// `BPF_TCX_INGRESS`, `BPF_NETKIT_PRIMARY`, `BPF_NETKIT_PEER`, `BPF_CGROUP_INET_INGRESS`, `BPF_CGROUP_INET_EGRESS`, `BPF_SK_LOOKUP`.
 const TCX_INGRESS: u32 = 46;
+const NETKIT_PRIMARY: u32 = 54;
+const NETKIT_PEER: u32 = 55;
 const INET_INGRESS: u32 = 0;
 const INET_EGRESS: u32 = 1;
 const SK_LOOKUP: u32 = 36;
@@ -81,6 +83,12 @@ impl Places {
         Some(match *place {
             skep_sys::Place::Xdp { device, .. } => Key::Device(device, Place::Xdp),
             skep_sys::Place::Device { index, attach_type: TCX_INGRESS } => Key::Device(index, Place::Ingress),
+            skep_sys::Place::Device { index, attach_type: NETKIT_PRIMARY } => {
+                Key::Device(index, Place::NetkitPrimary)
+            }
+            skep_sys::Place::Device { index, attach_type: NETKIT_PEER } => {
+                Key::Device(index, Place::NetkitPeer)
+            }
             skep_sys::Place::Device { index, .. } => Key::Device(index, Place::Egress),
             skep_sys::Place::ControlGroup { id, attach_type: INET_INGRESS } => {
                 Key::Effective(id, Place::CgroupIngress)

@@ -90,6 +90,8 @@ pub(super) struct At {
     pub(super) xdp: Option<Hook>,
     pub(super) ingress: Option<Hook>,
     pub(super) egress: Option<Hook>,
+    /// The programs of this end of a pair that only programs connect.
+    pub(super) netkit: Option<Hook>,
 }
 
 /// The programs in the network stack of a namespace.
@@ -164,7 +166,8 @@ impl World {
     /// # Errors
     ///
     /// [`Error::World`] if there is no such device; [`Error::WrongAttachment`] if programs of that type do not run
-    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at the others; [`Error::OtherWorld`] if its runtime
+    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at [`Place::Ingress`], [`Place::Egress`] and those of
+    /// netkit; [`Error::OtherWorld`] if its runtime
     /// does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
     pub fn attach(&self, program: &Program, device: impl DeviceId, place: Place) -> Result<Link, Error> {
         let index = device.index_in(&self.machine())?;
@@ -232,6 +235,11 @@ impl World {
                 xdp: hook(index, Place::Xdp),
                 ingress: hook(index, Place::Ingress),
                 egress: hook(index, Place::Egress),
+                netkit: device.netkit.and_then(|netkit| match (netkit.primary, device.peer) {
+                    (true, _) => hook(index, Place::NetkitPrimary),
+                    (false, Some(peer)) => hook(peer, Place::NetkitPeer),
+                    (false, None) => None,
+                }),
             }
         });
         layout.devices = devices.collect();

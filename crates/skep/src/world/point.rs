@@ -129,11 +129,22 @@ impl Key {
         }
     }
 
+    /// Checks that the machine has such a place.
+    fn check(&self, machine: &Machine) -> Result<(), Error> {
+        let Self::Device(index, place) = *self else { return Ok(()) };
+        let netkit = machine.device(index)?.netkit;
+        let both = matches!(place, Place::NetkitPrimary | Place::NetkitPeer);
+        if both && netkit.is_none_or(|netkit| !netkit.primary) {
+            return Err(skep_world::Error::NoNetkit { index }.into());
+        }
+        Ok(())
+    }
+
     /// What types of programs run there, by name; and what to say to others.
     fn types(&self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Device(_, Place::Xdp) => (&["xdp"], "xdp programs"),
-            Self::Device(_, Place::Ingress | Place::Egress) => {
+            Self::Device(_, Place::Ingress | Place::Egress | Place::NetkitPrimary | Place::NetkitPeer) => {
                 (&["sched_cls", "sched_act"], "sched_cls or sched_act programs")
             }
             Self::Device(_, Place::Devmap | Place::Cpumap) => {
@@ -216,6 +227,7 @@ impl World {
     }
 
     pub(super) fn attach_to(&self, program: &Program, key: Key) -> Result<Link, Error> {
+        key.check(&self.machine())?;
         self.check_fits(program, key)?;
         let hook = self.hook_at(key, program);
         let link = hook.attach(program)?;
@@ -245,9 +257,7 @@ impl World {
             self.changed();
             return Ok(());
         };
-        if let Key::Device(index, _) = key {
-            self.machine().device(index)?;
-        }
+        key.check(&self.machine())?;
         let hook = self.hook_at(key, program);
         hook.replace_all(links, programs)?;
         self.changed();

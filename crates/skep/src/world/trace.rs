@@ -22,6 +22,10 @@ pub enum Place {
     Devmap,
     /// XDP, on the CPU that a packet was redirected to; the device is the one that it came in on.
     Cpumap,
+    /// The primary end of a pair that only programs connect, for packets that it sends.
+    NetkitPrimary,
+    /// The other end of such a pair, for packets that that one sends. Programs are attached to the primary end.
+    NetkitPeer,
     /// The packet filter, before the route of a packet that came in is looked up.
     PreRouting,
     /// The packet filter, for packets to the machine itself.
@@ -196,6 +200,11 @@ pub enum Fate {
         /// The device's index.
         device: u32,
     },
+    /// No program let it pass from this end of a pair that only programs connect.
+    NotConnected {
+        /// The device's index.
+        device: u32,
+    },
     /// Its Ethernet destination is another machine's.
     OtherHost {
         /// The device's index.
@@ -304,6 +313,9 @@ impl Names<'_> {
             Fate::NoDevice { device } => format!("dropped: there is no device {device}"),
             Fate::Down { device } => format!("dropped: {} is down", name(device)),
             Fate::NoPeer { device } => format!("dropped: {} has no peer", name(device)),
+            Fate::NotConnected { device } => {
+                format!("dropped: no program lets it pass from {} to its peer", name(device))
+            }
             Fate::OtherHost { device } => format!("ignored on {}: it is for another machine", name(device)),
             Fate::Malformed { device } => format!("dropped on {}: it is malformed", name(device)),
             Fate::NoRoute { device } => format!("dropped: no route from {}", name(device)),
@@ -383,6 +395,8 @@ impl fmt::Display for Place {
             Self::Egress => "egress",
             Self::Devmap => "devmap",
             Self::Cpumap => "cpumap",
+            Self::NetkitPrimary => "netkit primary",
+            Self::NetkitPeer => "netkit peer",
             Self::PreRouting => "prerouting",
             Self::LocalIn => "input",
             Self::Forward => "forward",

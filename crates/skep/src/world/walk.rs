@@ -8,6 +8,7 @@ use crate::hook::Hook;
 use crate::packet::{Packet, Redirect};
 use crate::program::Program;
 use crate::targets;
+use skep_world::NetkitPolicy;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ const TC_STOLEN: u32 = 4;
 const TC_QUEUED: u32 = 5;
 const TC_REDIRECT: u32 = 7;
 const TC_TRAP: u32 = 8;
+/// The result by which a netkit program leaves it to the next one.
+const NETKIT_NEXT: u32 = u32::MAX;
 
 /// Where a packet is next, and which device it is about. Small enough for a register: a packet takes many steps, and
 /// its end only once.
@@ -284,8 +287,10 @@ impl<'a, 'h> Walk<'a, 'h> {
                 self.copies.add(Start { next, next_hop, target: None }, copied.packet);
             }
         }
-        let redirects =
-            if matches!(place, Place::Ingress | Place::Egress) { TC_REDIRECT } else { XDP_REDIRECT };
+        let redirects = match place {
+            Place::Ingress | Place::Egress | Place::NetkitPrimary | Place::NetkitPeer => TC_REDIRECT,
+            _ => XDP_REDIRECT,
+        };
         let hop = self.hops.add(program.image().shared_name(), program.program_type());
         (hop.copy, hop.device, hop.place, hop.result) = (self.copy, device, place, result);
         if effects.redirect.is_some() {
@@ -321,7 +326,31 @@ impl<'a, 'h> Walk<'a, 'h> {
         };
         // What belongs to this machine's queues does not cross; in another namespace neither does the mark.
         self.packet.cross(at.leads_out);
-        Next::new(Station::Xdp, peer)
+        if device.netkit.is_some() { self.netkit(at, peer) } else { Next::new(Station::Xdp, peer) }
+    }
+
+    /// The programs of an end of a pair that only programs connect decide. They see the packet at the other end, before
+    /// it comes in there.
+    #[cold]
+    fn netkit(&mut self, at: &At, peer: u32) -> Next {
+        let Some(netkit) = at.device.netkit else { return Next::new(Station::Xdp, peer) };
+        let device = at.device.index;
+        let place = if netkit.primary { Place::NetkitPrimary } else { Place::NetkitPeer };
+        self.packet.info.ifindex = peer;
+        let arrives = Next::new(Station::Xdp, peer);
+        let decided = at.netkit.as_ref().and_then(|hook| {
+            self.run(hook, device, place, |walk, program, result, _| match result {
+                NETKIT_NEXT => None,
+                TC_OK => Some(arrives),
+                TC_REDIRECT => walk.after_tc(program, result, arrives),
+                _ => Some(walk.dropped(program, TC_SHOT)),
+            })
+        });
+        match (decided, netkit.policy) {
+            (Some(next), _) => next,
+            (None, NetkitPolicy::Pass) => arrives,
+            (None, NetkitPolicy::Blackhole) => self.end(Fate::NotConnected { device }),
+        }
     }
 
     /// What the result of an XDP program on `device` leads to; `None` if the packet passes.

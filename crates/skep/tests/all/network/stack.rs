@@ -1,7 +1,7 @@
 //! Programs in the machine's own network stack: the packet filter, look-ups of sockets, cgroups, filters of sockets.
 
 use super::*;
-use skep::world::{Cgroup, Family, Point, Socket};
+use skep::world::{Cgroup, Family, Netkit, NetkitPolicy, Point, Socket};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -222,4 +222,61 @@ fn programs_of_a_cgroup_and_of_those_around_it_see_what_its_sockets_receive_and_
     assert!(net.sends(&server, "192.0.2.9").ends_with("sent by wan"));
     net.put_at("full", "cgroup_skb/egress", egress, &returns(2));
     assert!(net.sends(&server, "192.0.2.9").ends_with("dropped by full: drop"));
+}
+
+/// A pair in one namespace; packets for `wan`'s neighbour go through it.
+fn connected_by(policy: NetkitPolicy) -> Net {
+    let mut machine = Machine::new();
+    let end = |name: &str, primary| Device::new(name).netkit(Netkit { primary, policy });
+    machine.add_pair(end("nk0", true), end("nk1", false)).unwrap();
+    Net::new(machine)
+}
+
+/// In Linux 6.12 programs of both ends are attached to the primary one, run where a packet is sent, and see it at the other
+/// end (`ifindex`).
+#[test]
+fn only_programs_connect_the_ends_of_a_netkit_pair() {
+    let sent = |net: &Net, device: &str| {
+        // tc sends it by the device.
+        let trace = net.inject(device, &mut datagram(1, "10.0.0.9", "192.0.2.9", 64, b"hello"));
+        trace.show(&net.world.machine()).to_string()
+    };
+    let bounced = |policy| {
+        let mut net = connected_by(policy);
+        // What comes in at an end leaves by it.
+        net.put("back", "nk0", Place::Xdp, &returns(3));
+        net.put("ends", "nk1", Place::Xdp, &returns(1));
+        net
+    };
+    let net = bounced(NetkitPolicy::Pass);
+    assert_eq!(sent(&net, "nk0"), "nk0 xdp: back tx\nnk1 xdp: ends drop\ndropped by ends: drop");
+    let mut net = bounced(NetkitPolicy::Blackhole);
+    assert_eq!(
+        sent(&net, "nk0"),
+        "nk0 xdp: back tx\ndropped: no program lets it pass from nk0 to its peer"
+    );
+    // -1 leaves it to the next one, 0 lets it pass.
+    net.put("next", "nk0", Place::NetkitPrimary, &returns(-1));
+    assert!(sent(&net, "nk0").ends_with("dropped: no program lets it pass from nk0 to its peer"));
+    let seen = "r2 = *(u32 *)(r1 + 40)\nr0 = 2\nif r2 != 2 goto out\nr0 = 0\nout: exit";
+    net.put("passes", "nk0", Place::NetkitPrimary, seen);
+    net.put("peers", "nk0", Place::NetkitPeer, &returns(2));
+    let way = sent(&net, "nk0");
+    let lines = ["nk0 netkit primary: next unspec", "nk0 netkit primary: passes ok", "nk1 xdp: ends drop"];
+    assert_eq!(way.lines().skip(1).take(3).collect::<Vec<_>>(), lines, "{way}");
+    // The other direction.
+    let mut net = connected_by(NetkitPolicy::Pass);
+    net.put("back", "nk1", Place::Xdp, &returns(3));
+    net.put("peers", "nk0", Place::NetkitPeer, &returns(2));
+    assert_eq!(sent(&net, "nk1"), "nk1 xdp: back tx\nnk1 netkit peer: peers shot\ndropped by peers: shot");
+    net.links.clear();
+    net.put("back", "nk1", Place::Xdp, &returns(3));
+    net.put("turns", "nk0", Place::NetkitPeer, &redirects("redirect#23", 2, 1));
+    assert!(sent(&net, "nk1").contains("turns redirect into nk1"), "{}", sent(&net, "nk1"));
+    // A result that is none drops.
+    net.put("odd", "nk0", Place::NetkitPrimary, &returns(99));
+    // Programs are attached to the primary end of such a pair, and to no other device.
+    let program = net.program("passes", "tc", &returns(0));
+    let error = net.world.attach(&program, "nk1", Place::NetkitPrimary).unwrap_err();
+    assert!(error.to_string().contains("no primary netkit device"), "{error}");
 }

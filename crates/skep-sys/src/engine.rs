@@ -138,6 +138,9 @@ pub trait Engine: Sized + 'static {
     /// Whether there is a network device of that index.
     fn has_device(&self, index: u32) -> bool;
 
+    /// What a device is to programs of netkit.
+    fn netkit(&self, index: u32) -> Netkit;
+
     /// Whether there is a tracepoint of that name.
     fn has_tracepoint(&self, name: &str) -> bool;
 
@@ -298,6 +301,20 @@ pub struct RunAnswer {
     pub context_goes_back: bool,
 }
 
+/// What a network device is to programs of pairs that only programs connect (`netkit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Netkit {
+    /// No end of such a pair.
+    No,
+    /// The end to which the programs of both ends are attached.
+    Primary {
+        /// The other end, 0 if it is gone.
+        peer: u32,
+    },
+    /// The other end.
+    Peer,
+}
+
 /// A place where programs run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -308,7 +325,8 @@ pub enum Place {
         /// The mode: `XDP_FLAGS_SKB_MODE` and so on, or 0.
         mode: u32,
     },
-    /// A network device's packets, for many programs: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`.
+    /// A network device's packets, for many programs: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`, `BPF_NETKIT_PRIMARY`,
+    /// `BPF_NETKIT_PEER`.
     Device {
         /// The device.
         index: u32,

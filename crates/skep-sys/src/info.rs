@@ -271,7 +271,9 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
     let attached = |number: u32| if link.is_attached() { number } else { 0 };
     match link.place() {
         Place::Xdp { device, .. } => union[0] = attached(*device),
-        Place::Device { index, attach_type } => (union[0], union[1]) = (attached(*index), *attach_type),
+        Place::Device { index, attach_type } => {
+            (union[0], union[1]) = (attached(link.end(*index, *attach_type)), *attach_type);
+        }
         Place::ControlGroup { id, attach_type } => {
             if link.is_attached() {
                 (union[0], union[1], union[2]) = (*id as u32, (*id >> 32) as u32, *attach_type);

@@ -48,7 +48,7 @@ pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
-    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
+    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer,
     RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;

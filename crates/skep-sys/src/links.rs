@@ -3,7 +3,7 @@
 use crate::attach::sockets_map;
 use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint};
 use crate::caller::{Caller, ControlGroup};
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, Netkit, Place};
 use crate::errno::Errno;
 use crate::groups;
 use crate::object::{Handle, Object};
@@ -80,6 +80,14 @@ impl<E: Engine> LinkObject<E> {
         there && self.state.lock().attached
     }
 
+    /// The end of a device's pair whose packets its program sees, which Linux names as the link's device.
+    pub(crate) fn end(&self, index: u32, attach_type: u32) -> u32 {
+        match self.shared.engine.netkit(index) {
+            Netkit::Primary { peer } if attach_type == attach_type::NETKIT_PEER => peer,
+            _ => index,
+        }
+    }
+
     /// Its number in Linux's `enum bpf_link_type`.
     pub(crate) fn kind(&self) -> u32 {
         match &self.place {
@@ -88,6 +96,7 @@ impl<E: Engine> LinkObject<E> {
             Place::Network { .. } => 5,
             Place::Xdp { .. } => 6,
             Place::Netfilter { .. } => 10,
+            Place::Device { attach_type: attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER, .. } => 13,
             Place::Device { .. } => 11,
             Place::Sockets { .. } => 14,
         }

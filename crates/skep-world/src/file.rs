@@ -30,7 +30,7 @@
 //! ```
 
 use crate::{
-    Cgroup, Clock, Device, Error, MacAddr, Machine, Protocol, Random, Route, RouteKind, Socket, SocketState,
+    Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind, Socket, SocketState,
     TABLE_MAIN, Task,
 };
 use ipnet::IpNet;
@@ -119,6 +119,24 @@ struct DeviceOf {
     #[serde(default)]
     addresses: Vec<Net>,
     peer: Option<String>,
+    netkit: Option<NetkitOf>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetkitOf {
+    #[serde(default)]
+    primary: bool,
+    #[serde(default)]
+    policy: PolicyOf,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PolicyOf {
+    #[default]
+    Pass,
+    Blackhole,
 }
 
 #[derive(Deserialize)]
@@ -163,6 +181,8 @@ struct SocketOf {
     priority: u32,
     #[serde(default)]
     cgroup: u64,
+    #[serde(default)]
+    reuse_port: bool,
 }
 
 #[derive(Deserialize)]
@@ -355,6 +375,13 @@ fn device(of: &DeviceOf) -> Device {
     device.mtu = of.mtu.unwrap_or(device.mtu);
     device.up = of.up.unwrap_or(device.up);
     device.forwarding = of.forwarding.unwrap_or(device.forwarding);
+    device.netkit = of.netkit.map(|of| {
+        let policy = match of.policy {
+            PolicyOf::Pass => NetkitPolicy::Pass,
+            PolicyOf::Blackhole => NetkitPolicy::Blackhole,
+        };
+        Netkit { primary: of.primary, policy }
+    });
     device.addresses = of.addresses.iter().map(|net| net.0).collect();
     device
 }
@@ -437,6 +464,7 @@ fn socket(of: &SocketOf) -> Socket {
     }
     (socket.cookie, socket.namespace, socket.uid) = (of.cookie, of.namespace, of.uid);
     (socket.mark, socket.priority, socket.cgroup) = (of.mark, of.priority, of.cgroup);
+    socket.reuse_port = of.reuse_port;
     socket
 }
 

@@ -268,6 +268,12 @@ impl Context {
         self.effects.chosen().map(|native| native.socket())
     }
 
+    /// Whether the last run chose this very socket (`BPF_SK_LOOKUP_F_NO_REUSEPORT`).
+    pub(crate) fn chosen_alone(&self) -> Option<bool> {
+        let sockets = self.effects.sockets.as_ref()?;
+        sockets.chosen.as_ref().map(|_| sockets.alone)
+    }
+
     /// Where the last run sends the message, if it passes: [`Redirect::Stream`].
     pub fn redirect(&self) -> Option<Redirect> {
         self.effects.redirect

@@ -26,7 +26,7 @@ use places::Places;
 use skep_abi::MapKind;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
+    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
     Value,
 };
 use std::sync::Arc;
@@ -61,6 +61,14 @@ impl SysEngine {
     #[must_use]
     pub fn host_types(mut self, types: Arc<Btf>) -> Self {
         self.host_types = Some(types);
+        self
+    }
+
+    /// Says that clients mean one of the world's network namespaces by a number, which in Linux is the inode of the
+    /// namespace's file. Other numbers mean the namespace with the same number.
+    #[must_use]
+    pub fn network(mut self, id: u64, namespace: u32) -> Self {
+        self.places.add_network(id, namespace);
         self
     }
 
@@ -196,6 +204,16 @@ impl Engine for SysEngine {
 
     fn has_device(&self, index: u32) -> bool {
         self.world.as_ref().is_some_and(|world| world.machine().find_device(index).is_some())
+    }
+
+    fn netkit(&self, index: u32) -> Netkit {
+        let machine = self.world.as_ref().map(|world| world.machine());
+        let device = machine.as_ref().and_then(|machine| machine.find_device(index));
+        match device.and_then(|device| Some((device.netkit?.primary, device.peer))) {
+            Some((true, peer)) => Netkit::Primary { peer: peer.unwrap_or(0) },
+            Some((false, _)) => Netkit::Peer,
+            None => Netkit::No,
+        }
     }
 
     fn has_tracepoint(&self, name: &str) -> bool {

@@ -333,6 +333,7 @@ unsafe fn assign_to_look_up(
     }
     let Some(effects) = effects else { return EINVAL };
     *selected = socket.as_ref().map_or(0, NativeSocket::address);
-    effects.sockets().chosen = Some(socket);
+    let sockets = effects.sockets();
+    (sockets.chosen, sockets.alone) = (Some(socket), flags & NO_REUSEPORT != 0);
     0
 }

@@ -39,7 +39,7 @@ pub use own::{
 pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
-    Prototype, UNRELOCATED,
+    Prototype, TargetFunction, UNRELOCATED,
 };
 pub use skep_btf::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
 pub use sleep::{may_sleep_at, sleepers_use};

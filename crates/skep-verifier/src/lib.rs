@@ -142,6 +142,7 @@ fn prove(
         name: source.name,
         program_type: source.program_type,
         sleepable: source.sleepable,
+        of: source.of,
         entry,
         insns,
         facts,

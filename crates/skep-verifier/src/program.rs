@@ -6,6 +6,7 @@ pub(crate) mod cfg;
 pub(crate) mod config;
 pub(crate) mod env;
 pub(crate) mod exception;
+pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod global;
 pub(crate) mod halves;
@@ -16,7 +17,7 @@ pub(crate) mod violation;
 
 use crate::domain::recorded::Recorded;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};
-use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType};
+use skep_abi::{Context, ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype, TargetFunction};
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub struct Verified {
     pub(crate) name: String,
     pub(crate) program_type: &'static ProgramType,
     pub(crate) sleepable: bool,
+    pub(crate) of: Option<Arc<TargetFunction>>,
     pub(crate) entry: Entry,
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
@@ -106,7 +108,7 @@ pub struct CallFact {
 }
 
 /// The facts about one function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionFacts {
     /// Its name.
     pub name: String,
@@ -120,6 +122,14 @@ pub struct FunctionFacts {
     pub zeroed: bool,
     /// Whether it, or a function that it calls, may end the program by `bpf_throw`.
     pub may_throw: bool,
+    /// Its prototype, if the program's types have one.
+    pub prototype: Option<Prototype>,
+    /// Whether it is verified by itself, by its prototype alone.
+    pub global: bool,
+    /// Whether its callers expect that it may move the packet.
+    pub moves_packet: bool,
+    /// Whether a helper calls it, or a function that helpers call.
+    pub in_callback: bool,
 }
 
 /// The cost of a verification.
@@ -151,6 +161,16 @@ impl Verified {
     #[inline]
     pub fn is_sleepable(&self) -> bool {
         self.sleepable
+    }
+
+    /// The function of another program that it takes the place of, or that it watches.
+    pub fn of(&self) -> Option<&Arc<TargetFunction>> {
+        self.of.as_ref()
+    }
+
+    /// Whether it takes the place of a function: its arguments are those of the function, and the host cannot run it.
+    pub fn is_extension(&self) -> bool {
+        self.of.is_some() && !matches!(self.program_type.context, Context::Arguments { .. })
     }
 
     /// What its runs are given.

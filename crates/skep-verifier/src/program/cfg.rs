@@ -9,6 +9,7 @@
 use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
+use crate::program::extension::check_extension;
 use crate::program::global::{Global, globals};
 use crate::program::prototype::{calls_back, is_next};
 use crate::program::violation::{Checked, Code, Violation};
@@ -148,6 +149,9 @@ impl Cfg {
         let callees_first = callees_first(&calls, &functions)?;
         let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
         let globals = globals(program, config, at);
+        if let Some(target) = program.source.replaces() {
+            check_extension(program, config, globals[0].as_ref(), target)?;
+        }
         let exception_callback = exception_callback(program, &globals)?;
         Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
     }

@@ -143,6 +143,7 @@ fn prove(
         program_type: source.program_type,
         sleepable: source.sleepable,
         of: source.of,
+        extension: cfg.extension,
         entry,
         insns,
         facts,

@@ -16,8 +16,11 @@ pub(crate) mod roots;
 pub(crate) mod violation;
 
 use crate::domain::recorded::Recorded;
+use crate::program::config::Config;
+use crate::program::extension::Extension;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};
-use skep_abi::{Context, ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype, TargetFunction};
+use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype, TargetFunction};
+use skep_btf::Kind;
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -55,6 +58,7 @@ pub struct Verified {
     pub(crate) program_type: &'static ProgramType,
     pub(crate) sleepable: bool,
     pub(crate) of: Option<Arc<TargetFunction>>,
+    pub(crate) extension: Option<Extension>,
     pub(crate) entry: Entry,
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
@@ -170,7 +174,40 @@ impl Verified {
 
     /// Whether it takes the place of a function: its arguments are those of the function, and the host cannot run it.
     pub fn is_extension(&self) -> bool {
-        self.of.is_some() && !matches!(self.program_type.context, Context::Arguments { .. })
+        self.extension.is_some()
+    }
+
+    /// Whether it watches a function of another program.
+    pub fn is_watcher(&self) -> bool {
+        self.of.is_some() && self.extension.is_none()
+    }
+
+    /// Whether hosts and tail calls may enter it: an extension that takes the context alone is like a program.
+    pub fn takes_context_alone(&self) -> bool {
+        self.extension.as_ref().is_none_or(Extension::is_like_a_program)
+    }
+
+    /// Checks that it may take the place of this function, or watch it.
+    ///
+    /// # Errors
+    ///
+    /// Why not, as a text.
+    pub fn fits(&self, target: &TargetFunction) -> Result<(), String> {
+        let name = &self.name;
+        match (&self.extension, &self.of) {
+            (Some(extension), _) => extension.fits(target, &Config::default()),
+            (None, Some(of)) => {
+                let known = |of: &TargetFunction| {
+                    let returns = of.btf.resolve(of.prototype.result).is_ok_and(|ty| ty.kind != Kind::Void);
+                    (of.prototype.params.len(), returns)
+                };
+                if known(of) == known(target) {
+                    return Ok(());
+                }
+                Err(format!("{name} watches a function with other arguments than {}", target.name))
+            }
+            (None, None) => Err(format!("{name} was not loaded to replace or to watch a function")),
+        }
     }
 
     /// What its runs are given.

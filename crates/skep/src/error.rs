@@ -235,6 +235,16 @@ pub enum Error {
         /// The map.
         map: String,
     },
+    /// A function of a program that cannot be replaced or watched, or not by this program.
+    #[error("{function} of program {program}: {why}")]
+    Target {
+        /// The program with the function.
+        program: String,
+        /// The function.
+        function: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Programs, arrays of programs, or maps with elements that are freed, of different runtimes.
     #[error(
         "map {map}: programs, the arrays that hold them, and maps whose freed elements wait for readers must be of one runtime: \

@@ -18,7 +18,8 @@ mod types;
 
 use crate::error::Error;
 use crate::object::Object;
-use crate::program::{Engine, Program};
+use crate::image::Engine;
+use crate::program::Program;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;

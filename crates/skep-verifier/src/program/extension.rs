@@ -13,50 +13,86 @@ use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::global::{Global, Param, global};
 use crate::program::violation::{Checked, Code, Violation};
-use skep_abi::{Function, Prototype, TargetFunction};
+use skep_abi::{Function, ProgramType, Prototype, TargetFunction};
 use skep_btf::{Btf, Kind};
+use std::sync::Arc;
 
-/// Checks that the program's first function, which is verified as `own`, may take the place of its target.
-pub(crate) fn check_extension(
+/// What an extension may take the place of.
+#[derive(Clone, Debug)]
+pub(crate) struct Extension {
+    name: String,
+    program_type: &'static ProgramType,
+    /// Its first function, as it is verified.
+    own: Global,
+    prototype: Prototype,
+    btf: Arc<Btf>,
+}
+
+/// The program as an extension, if it is one: it may take the place of its target.
+pub(crate) fn extension(
     program: &Subject,
     config: &Config<'_>,
     own: Option<&Global>,
-    target: &TargetFunction,
-) -> Checked<()> {
-    let refused = |text: String| Err(Violation::at(Code::Types, 0, text));
+) -> Checked<Option<Extension>> {
+    let Some(target) = program.source.replaces() else { return Ok(None) };
     let (name, of) = (&program.source.name, &target.name);
-    if !target.global && !target.main {
-        return refused(format!("the function {of} is static, and callers rely on more than its prototype"));
-    }
+    let refused = |text: String| Violation::at(Code::Types, 0, text);
     let first = program.source.functions.first();
-    let types = first.and_then(|first| first.prototype.as_ref()).zip(program.source.btf.as_deref());
+    let types = first.and_then(|first| first.prototype.clone()).zip(program.source.btf.clone());
     let Some((prototype, btf)) = types else {
-        return refused(format!("{name} takes the place of {of}, but has no prototype in its types"));
+        return Err(refused(format!("{name} takes the place of {of}, but has no prototype in its types")));
     };
-    same_types(name, (btf, prototype), target).or_else(refused)?;
-    let function = Function {
-        prototype: Some(target.prototype.clone()),
-        ..Function::new(of.clone(), 0, true)
+    let program_type = program.source.program_type;
+    // Types say more to people than what is made of them.
+    same_types(name, (&btf, &prototype), target).map_err(refused)?;
+    let Some(own) = own.cloned() else {
+        return Err(refused(format!("{name} takes or returns what is not supported in global functions")));
     };
-    let theirs = global(program.source.program_type, config, &target.btf, &function);
-    let (Some(own), Some(theirs)) = (own, theirs) else {
-        return refused(format!("{of} takes or returns what is not supported in global functions"));
-    };
-    for (at, (own, theirs)) in own.params.iter().zip(&theirs.params).enumerate() {
-        if !own.takes(theirs) {
-            let text = format!("argument {} of {name} promises more than that of {of}", at + 1);
-            return Err(Violation::at(Code::Types, 0, text)
-                .suggest("declare the argument in both programs alike, `const` and tags included"));
+    let extension = Extension { name: name.clone(), program_type, own, prototype, btf };
+    extension.fits(target, config).map_err(refused)?;
+    Ok(Some(extension))
+}
+
+impl Extension {
+    /// Checks that it may take the place of a function.
+    pub(crate) fn fits(&self, target: &TargetFunction, config: &Config<'_>) -> Result<(), String> {
+        let (name, of) = (&self.name, &target.name);
+        if !std::ptr::eq(self.program_type, target.program_type) {
+            let (own, theirs) = (self.program_type.name, target.program_type.name);
+            return Err(format!("{name} is for programs of type {own}, and {} is of type {theirs}", target.program));
         }
+        if !target.global && !target.main {
+            return Err(format!("the function {of} is static, and its callers rely on more than its prototype"));
+        }
+        same_types(name, (&self.btf, &self.prototype), target)?;
+        let function =
+            Function { prototype: Some(target.prototype.clone()), ..Function::new(of.clone(), 0, true) };
+        let Some(theirs) = global(target.program_type, config, &target.btf, &function) else {
+            return Err(format!("{of} takes or returns what is not supported in global functions"));
+        };
+        let differs = |(own, theirs): (&Param, &Param)| !own.takes(theirs);
+        if let Some(at) = self.own.params.iter().zip(&theirs.params).position(differs) {
+            return Err(format!(
+                "argument {} of {name} promises more than that of {of}: declare it alike, `const` and tags included",
+                at + 1
+            ));
+        }
+        // In a callback nothing counts tail calls.
+        if self.own.effects.leaves && target.in_callback {
+            return Err(format!("{name} may make a tail call, but {of} is called by a callback"));
+        }
+        // So may whatever a tail call leads to.
+        let moves = self.own.effects.moves_packet || self.own.effects.leaves;
+        if moves && !target.moves_packet && !target.main {
+            return Err(format!("{name} may move the packet, and callers of {of} do not expect that"));
+        }
+        Ok(())
     }
-    if own.effects.moves_packet && !target.moves_packet && !target.main {
-        return refused(format!("{name} may move the packet, and callers of {of} do not expect that"));
+
+    /// Whether it takes the context alone and returns a number, as a program does.
+    pub(crate) fn is_like_a_program(&self) -> bool {
+        self.own.params == [Param::Context] && self.own.returns
     }
-    if own.effects.leaves && target.in_callback {
-        let text = format!("{name} may make a tail call, but {of} is called by a callback");
-        return Err(Violation::at(Code::Helper, 0, text));
-    }
-    Ok(())
 }
 
 /// Whether two prototypes have the same types, each in its own object.

@@ -245,6 +245,14 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+    /// A function that an extension replaces, or that programs watch, while it is to be replaced or watched.
+    #[error("{function} of program {program} is replaced or watched already: detach what is there")]
+    TargetTaken {
+        /// The program with the function.
+        program: String,
+        /// The function.
+        function: String,
+    },
     /// Programs, arrays of programs, or maps with elements that are freed, of different runtimes.
     #[error(
         "map {map}: programs, the arrays that hold them, and maps whose freed elements wait for readers must be of one runtime: \

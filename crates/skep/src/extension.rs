@@ -107,8 +107,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] if the program does not fit the function, or the function is replaced or watched already (it
-    /// may have several watchers); [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be
+    /// [`Error::Target`] if the program does not fit the function; [`Error::TargetTaken`] if that is replaced or watched
+    /// already (it may have several watchers); [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be
     /// changed.
     pub fn attach(&self, function: &str, program: &Program) -> Result<Attachment, Error> {
         self.attach_at(self.index_of(function)?, program)
@@ -140,7 +140,8 @@ impl Program {
             return Err(refused("the program may sleep, and the functions' programs may not".into()));
         }
         program.verified().fits(&target).map_err(refused)?;
-        let (dispatch, busy) = (&self.shared().dispatch, || refused("it is replaced or watched already".into()));
+        let dispatch = &self.shared().dispatch;
+        let busy = || Error::TargetTaken { program: self.name().to_owned(), function: target.name.clone() };
         let (own, image) = (self.image(), program.image());
         match place {
             Place::Instead => dispatch.extend(own, function, image, busy)?,

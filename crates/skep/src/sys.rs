@@ -20,6 +20,7 @@ mod run;
 mod tests;
 
 use crate::error::Error;
+use crate::extension::Attachment;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
@@ -91,6 +92,7 @@ impl Engine for SysEngine {
     type Map = SysMap;
     type Program = SysProgram;
     type PerfEvent = Arc<skep_maps::PerfEvent>;
+    type Attachment = Attachment;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -190,6 +192,14 @@ impl Engine for SysEngine {
         places::has_tracepoint(self.host_types.as_deref(), name)
     }
 
+    fn attach(&self, target: &SysProgram, function: u32, program: &SysProgram) -> Result<Attachment, Errno> {
+        let index = target.function(function).ok_or(Errno::EINVAL)?;
+        let attached = target.program().attach_at(index, program.program());
+        // As after a run.
+        self.runtime.release_cpu();
+        attached.map_err(|error| errno(&error))
+    }
+
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {
         let programs: Vec<_> = programs.iter().map(|program| program.program()).collect();
         let set = self.places.set(self.world.as_ref(), place, &programs);
@@ -211,6 +221,7 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
+        Error::TargetTaken { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }
 }

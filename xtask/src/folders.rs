@@ -150,7 +150,7 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "site", "reduce", "layout", "port", "parts", "plan", "live", "lower", "arch",
+            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "plan", "live", "lower", "arch",
             "compiled",
         ],
     ),
@@ -175,6 +175,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "expiry",
             "helpers",
             "program",
+            "extension",
             "context",
             "targets",
             "arrays",

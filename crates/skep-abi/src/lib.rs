@@ -44,7 +44,7 @@ pub use own::{
 pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
-    Prototype, UNRELOCATED,
+    Prototype, TargetFunction, UNRELOCATED,
 };
 pub use skep_btf::{
     CGROUP, CPU_MASK, CSS_SET, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK, machine_type, machine_type_name,

@@ -139,6 +139,10 @@ struct Machine<'a, W: Watch> {
     depth: usize,
     /// Why a callback was stopped.
     stop: Option<W::Stop>,
+    /// The cookie of an exception that leaves a function which [`entered`] runs, on its way to the outermost one.
+    thrown: Option<u64>,
+    /// How many functions [`entered`] runs.
+    entered: usize,
 }
 
 /// Runs a program to its end and returns its `r0`.
@@ -185,7 +189,7 @@ pub(crate) unsafe fn run_function<W: Watch>(
 ) -> Result<u64, W::Stop> {
     let mut frames = MaybeUninit::<[Frame; MAX_FRAMES]>::uninit();
     let frames = frames.as_mut_ptr().cast::<Frame>();
-    let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None };
+    let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None, thrown: None, entered: 0 };
     let machine: *mut Machine<'_, W> = &raw mut machine;
     // SAFETY: `env` is exclusive to this run by the caller's promise.
     let before = unsafe { ((*env).callback, (*env).engine) };
@@ -194,13 +198,12 @@ pub(crate) unsafe fn run_function<W: Watch>(
         (*env).callback = Some(call_back::<W>);
         (*env).engine = machine.expose_provenance() as u64;
     }
-    let mut regs: Registers = [0; 11];
-    regs[1..6].copy_from_slice(&args);
     // SAFETY: this function's contract; the machine is alive and no reference to it exists.
     let result = unsafe {
-        regs[10] = open_frame(frames, 0);
-        (*machine).watch.enter(slot, regs[10]);
-        execute(machine, 0, slot, regs)
+        match entered(machine, 0, slot, &args) {
+            Some(result) => (*machine).stop.take().map_or(Ok(result), Err),
+            None => execute_function(machine, 0, slot, &args),
+        }
     };
     // SAFETY: as above.
     unsafe { ((*env).callback, (*env).engine) = before };
@@ -245,6 +248,10 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
         let starts = starts_function(&(*machine).code.parts, slot as i64);
         // The verifier proves this of every program. If it was wrong, the process ends here.
         assert!(starts && below + 1 < MAX_FRAMES, "a callback starts at no function or nests too deep");
+        if let Some(result) = entered(machine, below + 1, slot, args) {
+            (*machine).depth = below;
+            return if (*machine).stop.is_some() { 1 } else { result };
+        }
         let mut regs: Registers = [0; 11];
         regs[1..6].copy_from_slice(args);
         regs[10] = open_frame((*machine).frames, below + 1);
@@ -261,6 +268,65 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
                 1
             }
         }
+    }
+}
+
+/// Asks what is to happen instead of the function that starts at `slot`. If that runs the function, it is in the frame
+/// `depth`.
+///
+/// # Safety
+///
+/// As for [`execute`]; the function is about to be called with these arguments.
+unsafe fn entered<W: Watch>(
+    machine: *mut Machine<'_, W>,
+    depth: usize,
+    slot: usize,
+    args: &[u64; 5],
+) -> Option<u64> {
+    // SAFETY: the caller's promise. The code is shared and outlives the machine.
+    let (code, env) = unsafe { ((*machine).code, (*machine).env) };
+    let (of, enter) = code.enter?;
+    let mut body = || {
+        // SAFETY: the caller's promise: it calls the function with these arguments.
+        unsafe {
+            (*machine).entered += 1;
+            let result = execute_function(machine, depth, slot, args);
+            (*machine).entered -= 1;
+            match result {
+                Ok(result) => {
+                    (*machine).watch.leave();
+                    result
+                }
+                Err(stop) => {
+                    (*machine).stop = Some(stop);
+                    0
+                }
+            }
+        }
+    };
+    // SAFETY: the host gave both for this program, whose run is in progress.
+    unsafe { enter(of, code.function_index(slot), args, env, &mut body) }
+}
+
+/// Opens the frame `depth` for the function that starts at `slot`, and executes it.
+///
+/// # Safety
+///
+/// As for [`execute`].
+unsafe fn execute_function<W: Watch>(
+    machine: *mut Machine<'_, W>,
+    depth: usize,
+    slot: usize,
+    args: &[u64; 5],
+) -> Result<u64, W::Stop> {
+    let mut regs: Registers = [0; 11];
+    regs[1..6].copy_from_slice(args);
+    assert!(depth < MAX_FRAMES, "calls nest too deep");
+    // SAFETY: the caller's promise; the depth was checked above.
+    unsafe {
+        regs[10] = open_frame((*machine).frames, depth);
+        (*machine).watch.enter(slot, regs[10]);
+        execute(machine, depth, slot, regs)
     }
 }
 
@@ -414,14 +480,46 @@ unsafe fn execute<W: Watch>(
                 }
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
+                let to = target(slot, offset);
+                if code.enter.is_some() {
+                    let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
+                    // SAFETY: this function's contract; no reference to the machine is in use.
+                    let (result, stop, thrown) = unsafe {
+                        let result = entered(machine, depth + 1, to, &args);
+                        (result, (*machine).stop.take(), (*machine).thrown.take())
+                    };
+                    if let Some(stop) = stop {
+                        return Err(stop);
+                    }
+                    if let Some(cookie) = thrown {
+                        if base > 0 {
+                            // SAFETY: as above.
+                            unsafe { (*machine).thrown = Some(cookie) };
+                            return Ok(cookie);
+                        }
+                        let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
+                        depth = 0;
+                        // SAFETY: this function's contract.
+                        (regs, slot) = unsafe { catch(machine, callback, cookie) };
+                        iterations_left[0] = MAX_LOOPS;
+                        continue;
+                    }
+                    if let Some(result) = result {
+                        regs[0] = result;
+                        slot = next;
+                        continue;
+                    }
+                }
                 callers[depth] = Caller { slot: next, kept: [regs[6], regs[7], regs[8], regs[9], regs[10]] };
                 depth += 1;
                 assert!(depth < MAX_FRAMES, "calls nest too deep");
                 iterations_left[depth] = MAX_LOOPS;
-                // SAFETY: `depth` was checked above.
-                regs[10] = unsafe { open_frame(frames, depth) };
-                next = target(slot, offset);
-                watch.enter(next, regs[10]);
+                next = to;
+                // SAFETY: `depth` was checked above; no reference to the machine is in use.
+                unsafe {
+                    regs[10] = open_frame(frames, depth);
+                    (*machine).watch.enter(next, regs[10]);
+                }
             }
             Insn::MayGoto { offset } => match iterations_left[depth] {
                 0 => {
@@ -462,17 +560,21 @@ unsafe fn execute<W: Watch>(
                 watch.leave();
             }
             Insn::Call { target: CallTarget::Kfunc { .. } } if code.parts.facts[slot].throws => {
-                // The verifier proves this of every program. If it was wrong, the process ends here.
-                assert!(base == 0, "an exception in a function that a helper called");
                 let cookie = regs[1];
+                if base > 0 {
+                    // SAFETY: this function's contract; no reference to the machine is in use.
+                    unsafe {
+                        // The verifier proves this of every program. If it was wrong, the process ends here.
+                        assert!((*machine).entered > 0, "an exception in a function that a helper called");
+                        (*machine).thrown = Some(cookie);
+                    }
+                    return Ok(cookie);
+                }
                 let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
-                (depth, regs) = (0, [0; 11]);
+                depth = 0;
+                // SAFETY: this function's contract.
+                (regs, next) = unsafe { catch(machine, callback, cookie) };
                 iterations_left[0] = MAX_LOOPS;
-                regs[1] = cookie;
-                // SAFETY: there always is a first frame.
-                regs[10] = unsafe { open_frame(frames, 0) };
-                next = code.parts.functions[callback].start as usize;
-                watch.thrown(next, regs[10]);
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let number = id.cast_unsigned();
@@ -506,6 +608,28 @@ unsafe fn execute<W: Watch>(
             }
         }
         slot = next;
+    }
+}
+
+/// An exception has left all functions: the callback begins in the first frame. Returns its registers and slot.
+///
+/// # Safety
+///
+/// As for [`execute`].
+unsafe fn catch<W: Watch>(
+    machine: *mut Machine<'_, W>,
+    callback: usize,
+    cookie: u64,
+) -> (Registers, usize) {
+    let mut regs: Registers = [0; 11];
+    regs[1] = cookie;
+    // SAFETY: the caller's promise; there always is a first frame.
+    unsafe {
+        let code: &Code = (*machine).code;
+        let slot = code.parts.functions[callback].start as usize;
+        regs[10] = open_frame((*machine).frames, 0);
+        (*machine).watch.thrown(slot, regs[10]);
+        (regs, slot)
     }
 }
 

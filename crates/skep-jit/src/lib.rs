@@ -44,6 +44,7 @@ mod plan;
 mod port;
 mod reduce;
 mod site;
+mod watch;
 
 use skep_abi::{Linkage, Printed};
 use skep_text::{Arena, SystemCall};
@@ -55,6 +56,7 @@ pub use compiled::{Compiled, Entry, TailEntry};
 pub use error::Error;
 pub use options::Options;
 pub use site::Site;
+pub use watch::{Watch, WatchFn};
 
 use arch::aarch64::Aarch64;
 use arch::x86_64::X86_64;
@@ -78,7 +80,7 @@ pub fn compile(
     options: Options,
     arena: &Arena,
 ) -> Result<Compiled, Error> {
-    let parts = Parts::of(program, linkage, !options.fixed_code);
+    let parts = Parts::of(program, linkage, options);
     let name = || format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name());
     compile_parts(parts, Arc::clone(program.printed()), arch::detect(), options, arena, name)
 }
@@ -135,7 +137,7 @@ pub fn emit(
     target: Target,
     home: std::ops::Range<usize>,
 ) -> Result<Emitted, Error> {
-    let parts = Parts::of(program, linkage, !options.fixed_code);
+    let parts = Parts::of(program, linkage, options);
     match target {
         Target::X86_64 => emit_parts::<X86_64>(parts, options, home),
         Target::Aarch64 => emit_parts::<Aarch64>(parts, options, home),

@@ -57,6 +57,7 @@ pub(crate) fn lower<A: Arch>(
         function: 0,
         trap_used: false,
         sites: Vec::new(),
+        patched: Vec::new(),
     };
     if plan.tail_calls {
         lowering.emit.count_tail_calls();
@@ -65,7 +66,7 @@ pub(crate) fn lower<A: Arch>(
     for index in 0..plan.functions.len() {
         lowering.function(index)?;
     }
-    let Lowering { mut emit, trap_used, mut sites, .. } = lowering;
+    let Lowering { mut emit, trap_used, mut sites, patched, .. } = lowering;
     let trap_used =
         trap_used || plan.callbacks.iter().any(|&at| !plan.reached(plan.functions[at].start as usize));
     emit.code().bind(labels.end());
@@ -80,13 +81,20 @@ pub(crate) fn lower<A: Arch>(
         emit.enter_callback(entry);
     }
     let layout = emit.finish().relax();
-    for (site, offset) in sites.iter_mut().zip(layout.sites()) {
-        site.offset = offset;
+    let mut entries = vec![None; plan.functions.len()].into_boxed_slice();
+    let mut branches = sites.iter_mut();
+    for (patched, offset) in patched.into_iter().zip(layout.sites()) {
+        match patched {
+            Some(function) => entries[function] = Some(offset),
+            None => branches.by_ref().take(1).for_each(|site| site.offset = offset),
+        }
     }
     let tail_calls = TailCalls {
         sites: sites.into(),
         entry: layout.offset(labels.entry(0)),
         environment: plan.environment && !plan.tail_calls,
+        entries,
+        counted: plan.tail_calls,
         length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
     };
     Ok((layout, tail_calls))
@@ -108,6 +116,8 @@ struct Lowering<'a, A: Arch> {
     trap_used: bool,
     /// Tail calls by branches that are replaced while the code runs, in the order of the branches.
     sites: Vec<Site>,
+    /// What each branch is that is replaced, in their order: the entry of a function, or a tail call.
+    patched: Vec<Option<usize>>,
 }
 
 /// How many slots were compiled together, and whether control can reach the next one.
@@ -138,6 +148,13 @@ impl<A: Arch> Lowering<'_, A> {
         }
         self.emit.code().bind(self.labels.entry(index));
         if self.plan.reached(slot) {
+            if self.parts.entries {
+                if index == 0 {
+                    self.emit.landing_pad();
+                }
+                self.emit.code().fragment(Fragment::Site);
+                self.patched.push(Some(index));
+            }
             self.emit.enter(&function.frame, index == 0, self.plan.environment && !self.plan.tail_calls);
             if let Some(length) = self.length_for_tail_calls(index) {
                 self.emit.mov_imm(Reg::R2, length.into());

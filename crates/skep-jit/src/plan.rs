@@ -165,8 +165,8 @@ impl Plan {
             slots,
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
-            environment: false,
-            tail_calls: false,
+            environment: parts.entries,
+            tail_calls: parts.extension,
             callbacks: Vec::new(),
         };
         let mut end = 0;
@@ -441,7 +441,7 @@ mod tests {
         let name = String::from("main");
         let end = insns.len() as u32;
         let functions =
-            [FunctionFacts { name, start: 0, end, stack_bytes: 0, zeroed: false, may_throw: false }];
+            [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,
@@ -453,6 +453,8 @@ mod tests {
             socket_buffer: false,
             buffer_len: None,
             patched: false,
+            entries: false,
+            extension: false,
             arena: None,
         };
         let plan = Plan::new(parts).expect("a plan");

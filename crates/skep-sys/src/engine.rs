@@ -22,6 +22,8 @@ pub trait Engine: Sized + 'static {
     type Program;
     /// What programs output samples to.
     type PerfEvent;
+    /// A program at a function of another one. Dropping it detaches the program.
+    type Attachment;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -143,6 +145,18 @@ pub trait Engine: Sized + 'static {
 
     /// Whether there is a tracepoint of that name.
     fn has_tracepoint(&self, name: &str) -> bool;
+
+    /// Attaches a program to the function of another one whose type has that number in the other one's types.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if it does not fit, [`Errno::EBUSY`] if the function is replaced or watched already.
+    fn attach(
+        &self,
+        target: &Self::Program,
+        function: u32,
+        program: &Self::Program,
+    ) -> Result<Self::Attachment, Errno>;
 
     /// Runs these programs at a place from now on, in this order, in place of those that ran there. This library has
     /// checked their types.
@@ -356,6 +370,15 @@ pub enum Place {
     },
     /// A tracepoint, by its name.
     RawTracepoint(String),
+    /// A function of a program. The engine is asked to [`attach`](Engine::attach) there.
+    Function {
+        /// The program, by its identifier.
+        program: u32,
+        /// The function, by the number of its type.
+        function: u32,
+        /// The type of attachment.
+        attach_type: u32,
+    },
     /// A hook of the packet filter, at one priority.
     Netfilter {
         /// The network namespace.

@@ -286,6 +286,9 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
         Place::Netfilter { family, hook, priority, .. } => {
             (union[0], union[1], union[2]) = (*family, *hook, *priority as u32);
         }
+        Place::Function { program, function, attach_type } => {
+            (union[0], union[1], union[2]) = (*attach_type, *program, *function);
+        }
         Place::RawTracepoint(name) => {
             // The caller's buffer gets the name, cut if need be, and its length.
             let (address, size) =

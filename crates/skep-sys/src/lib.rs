@@ -26,6 +26,7 @@ mod description;
 mod devices;
 mod engine;
 mod errno;
+mod functions;
 mod groups;
 mod ids;
 mod info;

@@ -5,6 +5,7 @@ use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint};
 use crate::caller::{Caller, ControlGroup};
 use crate::engine::{Engine, Netkit, Place};
 use crate::errno::Errno;
+use crate::functions::is_of_functions;
 use crate::groups;
 use crate::object::{Handle, Object};
 use crate::ordered::Entry;
@@ -42,6 +43,8 @@ pub struct LinkObject<E: Engine> {
     group: Option<ControlGroup>,
     shared: Arc<Shared<E>>,
     state: Mutex<E::Lock, State<E>>,
+    /// At a function: what attaches it, and the program with the function.
+    _function: Option<(E::Attachment, Arc<ProgramObject<E>>)>,
 }
 
 struct State<E: Engine> {
@@ -92,6 +95,7 @@ impl<E: Engine> LinkObject<E> {
     pub(crate) fn kind(&self) -> u32 {
         match &self.place {
             Place::RawTracepoint(_) => 1,
+            Place::Function { .. } => 2,
             Place::ControlGroup { .. } => 3,
             Place::Network { .. } => 5,
             Place::Xdp { .. } => 6,
@@ -116,6 +120,8 @@ impl<E: Engine> LinkObject<E> {
         let id = self.id;
         let mut dropped = None;
         match &self.place {
+            // It ends with the link.
+            Place::Function { .. } => {}
             Place::ControlGroup { attach_type, .. } => {
                 if let Some(group) = &self.group {
                     places.groups.end(group, *attach_type, id);
@@ -163,6 +169,13 @@ impl<E: Engine> System<E> {
         let create: LinkCreate = attr.get()?;
         let program = caller.handle(create.prog_fd)?.program()?;
         let attach_type = create.attach_type;
+        if is_of_functions(program.program_type(), program.expected_attach_type()) {
+            // Of extensions it is 0.
+            if attach_type != program.expected_attach_type() || create.flags != 0 {
+                return Err(Errno::EINVAL);
+            }
+            return self.function_attach(caller, program, create.target, create.more[0]);
+        }
         let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
         let fits = program.program_type() == place.program_type;
         if !fits || !expects(self.engine(), &program, attach_type) {
@@ -302,6 +315,12 @@ impl<E: Engine> System<E> {
     pub(crate) fn raw_tracepoint_open(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let open: RawTracepoint = attr.get_padded(core::mem::size_of::<RawTracepoint>())?;
         let program = caller.handle(open.prog_fd)?.program()?;
+        if is_of_functions(program.program_type(), program.expected_attach_type()) {
+            if open.name != 0 {
+                return Err(Errno::EINVAL);
+            }
+            return self.function_attach(caller, program, 0, 0);
+        }
         if !RAW_TRACEPOINT_TYPES.contains(&program.program_type()) {
             return Err(Errno::EINVAL);
         }
@@ -318,6 +337,22 @@ impl<E: Engine> System<E> {
         self.link(caller, id, program, place, None)
     }
 
+    /// A link to a function of the second program.
+    pub(crate) fn link_to_function(
+        &self,
+        caller: &mut impl Caller<E>,
+        id: u32,
+        (program, target): (Arc<ProgramObject<E>>, Arc<ProgramObject<E>>),
+        place: Place,
+        attachment: E::Attachment,
+    ) -> Result<i64, Errno> {
+        let state = Mutex::new(State { attached: true, program });
+        let function = Some((attachment, target));
+        let object = Arc::new(LinkObject { id, place, group: None, shared: self.shared(), state, function });
+        self.with(|registry| registry.links.insert(id, &object));
+        caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
+    }
+
     fn link(
         &self,
         caller: &mut impl Caller<E>,
@@ -327,7 +362,7 @@ impl<E: Engine> System<E> {
         group: Option<ControlGroup>,
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
-        let object = Arc::new(LinkObject { id, place, group, shared: self.shared(), state });
+        let object = Arc::new(LinkObject { id, place, group, shared: self.shared(), state, _function: None });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }
@@ -352,7 +387,7 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_detach(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let detach: LinkDetach = attr.get()?;
         let link = caller.handle(detach.link_fd)?.link()?;
-        if matches!(link.place, Place::RawTracepoint(_)) {
+        if matches!(link.place, Place::RawTracepoint(_) | Place::Function { .. }) {
             return Err(Errno::EOPNOTSUPP);
         }
         link.detach();
@@ -368,7 +403,7 @@ impl<E: Engine> LinkObject<E> {
         old: Option<&Arc<ProgramObject<E>>>,
     ) -> Result<Arc<ProgramObject<E>>, Errno> {
         match self.place {
-            Place::RawTracepoint(_) => return Err(Errno::EINVAL),
+            Place::RawTracepoint(_) | Place::Function { .. } => return Err(Errno::EINVAL),
             Place::Netfilter { .. } => return Err(Errno::EOPNOTSUPP),
             _ => {}
         }
@@ -425,7 +460,9 @@ impl<E: Engine> LinkObject<E> {
                 let mine = places.single.iter_mut().filter(|(_, entry)| entry.link == Some(self.id));
                 mine.for_each(|(_, entry)| entry.program = Arc::clone(&new));
             }
-            Place::RawTracepoint(_) | Place::Netfilter { .. } => return Err(Errno::EINVAL),
+            Place::RawTracepoint(_) | Place::Netfilter { .. } | Place::Function { .. } => {
+                return Err(Errno::EINVAL);
+            }
         }
         let before = core::mem::replace(&mut self.state.lock().program, new);
         drop(places);

@@ -57,7 +57,8 @@ pub struct ProgramObject<E: Engine> {
     functions: Vec<FunctionInfo>,
     lines: Vec<LineInfo>,
     attach_type_id: u32,
-    attach_program: Option<Arc<ProgramObject<E>>>,
+    /// What it was loaded for, until it is attached there.
+    target: Mutex<E::Lock, Option<Arc<ProgramObject<E>>>>,
 }
 
 #[allow(missing_docs, reason = "the names of the system call's own fields")]
@@ -111,8 +112,24 @@ impl<E: Engine> ProgramObject<E> {
         &self.lines
     }
 
+    /// The program that it was loaded for, until it is attached there.
+    pub(crate) fn target(&self) -> Option<Arc<Self>> {
+        self.target.lock().clone()
+    }
+
+    /// It was attached to what it was loaded for.
+    pub(crate) fn take_target(&self) {
+        let taken = self.target.lock().take();
+        drop(taken);
+    }
+
+    /// The type of what it is attached to.
+    pub(crate) fn attach_type_id(&self) -> u32 {
+        self.attach_type_id
+    }
+
     pub(crate) fn attached_to(&self) -> (u32, u32) {
-        let btf = self.attach_program.as_ref().and_then(|program| program.btf().map(|btf| btf.id()));
+        let btf = self.target().and_then(|program| program.btf().map(|btf| btf.id()));
         (btf.unwrap_or(0), self.attach_type_id)
     }
 }
@@ -198,7 +215,7 @@ impl<E: Engine> System<E> {
             functions: parts.functions,
             lines: parts.lines,
             attach_type_id: load.attach_btf_id,
-            attach_program,
+            target: Mutex::new(attach_program),
         });
         self.with(|registry| registry.programs.insert(id, &object));
         let handle = Handle::new(self.shared(), Object::Program(object));

@@ -142,6 +142,8 @@ fn prove(
         name: source.name,
         program_type: source.program_type,
         sleepable: source.sleepable,
+        of: source.of,
+        extension: cfg.extension,
         entry,
         insns,
         facts,

@@ -13,9 +13,9 @@
 //! one.
 
 use crate::error::Error;
-use crate::image::Input;
+use crate::image::{Engine, Input};
 use crate::packet::{Effects, Redirect, Sysctl};
-use crate::program::{Engine, Program};
+use crate::program::Program;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;

@@ -242,6 +242,7 @@ impl Hook {
             if !Arc::ptr_eq(program.shared(), &inner.shared) {
                 return Err(Error::ForeignProgram { program: name() });
             }
+            program.check_runs_alone()?;
             let given = Shape::of(program.image());
             let agreed = *changing.shape.get_or_insert(given);
             if agreed != given {

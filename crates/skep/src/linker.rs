@@ -15,7 +15,9 @@ use crate::provides;
 use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
-use skep_abi::{CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
+use skep_abi::{
+    CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction,
+};
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -34,6 +36,8 @@ pub struct Linker<'a> {
     only: Option<String>,
     and: Vec<String>,
     options: ProgramOptions,
+    patchable: bool,
+    targets: BTreeMap<String, Arc<TargetFunction>>,
     given: BTreeMap<String, Arc<Map>>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
@@ -83,6 +87,8 @@ impl<'a> Linker<'a> {
             only: None,
             and: Vec::new(),
             options: ProgramOptions::default(),
+            patchable: false,
+            targets: BTreeMap::new(),
             given: BTreeMap::new(),
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
@@ -123,6 +129,25 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn sleepable(mut self, sleepable: bool) -> Self {
         self.options.sleepable = sleepable;
+        self
+    }
+
+    /// Lets functions of the programs be replaced and watched while they run
+    /// ([`Program::attach`](crate::Program::attach)): each function gets a branch at its entry that does nothing at
+    /// first. Needs an object with types, and a runtime that may change code
+    /// ([`fixed_code`](skep_jit::Options::fixed_code)).
+    #[must_use]
+    pub fn patchable(mut self, patchable: bool) -> Self {
+        self.patchable = patchable;
+        self
+    }
+
+    /// Verifies a program for a function of a loaded one: to take its place (`SEC("freplace")`), or to run before it
+    /// (`SEC("fentry")`) or after it (`SEC("fexit")`). The load does not attach it:
+    /// [`Program::attach`](crate::Program::attach).
+    #[must_use]
+    pub fn target(mut self, program: &str, function: Arc<TargetFunction>) -> Self {
+        self.targets.insert(program.to_owned(), function);
         self
     }
 
@@ -207,7 +232,14 @@ impl<'a> Linker<'a> {
                 ..Config::default()
             };
             let log = log.as_mut().map(|log| &mut **log as _);
-            let program = self.object.verify_for(config, name, self.options, &definitions, log)?;
+            let program = self.object.verify_for(
+                config,
+                name,
+                self.options,
+                self.targets.get(name),
+                &definitions,
+                log,
+            )?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
@@ -237,9 +269,12 @@ impl<'a> Linker<'a> {
             kept: types.map(|types| types as _),
             ..self.linkage(&maps)
         });
+        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
         let programs: Vec<Program> = verified
             .into_iter()
-            .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
+            .map(|(program, times)| {
+                Program::load(shared, program, Arc::clone(&linkage), &maps, times, patchable.clone())
+            })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
         let created = || maps.iter().flatten();
@@ -477,7 +512,9 @@ impl<'a> Linker<'a> {
     /// `bpf_get_local_storage` never fails.
     fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
         match map.kind() {
-            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => self.runtime.shared().surroundings.add_storage(map),
+            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+                self.runtime.shared().surroundings.add_storage(map)
+            }
             MapKind::CgroupStorage | MapKind::PercpuCgroupStorage => map.begin_storage()?,
             _ => {}
         }
@@ -569,7 +606,8 @@ impl<'a> Linker<'a> {
         // Only programs with types allocate others.
         let types = self.object.types().ok_or_else(|| damaged(skep_btf::Error::TypeMissing { id: ty }))?;
         let fields = types.special_fields(ty).map_err(damaged)?;
-        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
+        let shape =
+            Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
         Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 
@@ -619,7 +657,7 @@ fn of_created(variables: Vec<Variable>, maps: &[Option<Arc<Map>>]) -> Vec<Variab
 /// Checks that skep runs the program's type and provides the fields of the context that it accesses.
 fn check_context(program: &Verified) -> Result<(), Error> {
     let (name, program_type) = (program.name().to_owned(), program.program_type().name);
-    if program.program_type().native.is_none() {
+    if program.program_type().native.is_none() && !program.is_watcher() {
         return Err(Error::TypeNotProvided { program: name, program_type });
     }
     match program.facts().iter().find_map(|fact| fact.foreign) {

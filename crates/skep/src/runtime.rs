@@ -4,8 +4,8 @@ use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
-use crate::shared::{Helper, Log, Shared};
 use crate::machine_objects::MachineObjects;
+use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
@@ -323,7 +323,7 @@ impl RuntimeBuilder {
         let code = self.code.landing_pads(self.jit.landing_pads);
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
-        let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code);
+        let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code, (before, after));
         Ok(Runtime {
             shared: Arc::new(Shared {
                 arena,

@@ -20,14 +20,15 @@ mod run;
 mod tests;
 
 use crate::error::Error;
+use crate::extension::Attachment;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
 use skep_abi::MapKind;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
-    Value,
+    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest,
+    RunsOn, Value,
 };
 use std::sync::Arc;
 
@@ -100,6 +101,7 @@ impl Engine for SysEngine {
     type Map = SysMap;
     type Program = SysProgram;
     type PerfEvent = Arc<skep_maps::PerfEvent>;
+    type Attachment = Attachment;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -220,6 +222,14 @@ impl Engine for SysEngine {
         places::has_tracepoint(self.host_types.as_deref(), name)
     }
 
+    fn attach(&self, target: &SysProgram, function: u32, program: &SysProgram) -> Result<Attachment, Errno> {
+        let index = target.function(function).ok_or(Errno::EINVAL)?;
+        let attached = target.program().attach_at(index, program.program());
+        // As after a run.
+        self.runtime.release_cpu();
+        attached.map_err(|error| errno(&error))
+    }
+
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {
         let programs: Vec<_> = programs.iter().map(|program| program.program()).collect();
         let set = self.places.set(self.world.as_ref(), place, &programs);
@@ -241,6 +251,7 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
+        Error::TargetTaken { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }
 }

@@ -9,6 +9,7 @@
 use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
+use crate::program::extension::{Extension, extension};
 use crate::program::global::{Global, globals};
 use crate::program::prototype::{calls_back, is_next};
 use crate::program::violation::{Checked, Code, Violation};
@@ -29,6 +30,8 @@ pub(crate) struct Cfg {
     pub(crate) may_goto: Vec<bool>,
     /// By function: how it is verified by itself, if it is.
     pub(crate) globals: Vec<Option<Global>>,
+    /// What it is as an extension, if it is one.
+    pub(crate) extension: Option<Extension>,
     /// The exception callback, if there is one.
     pub(crate) exception_callback: Option<usize>,
     /// Functions in topological order, callees first.
@@ -148,8 +151,9 @@ impl Cfg {
         let callees_first = callees_first(&calls, &functions)?;
         let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
         let globals = globals(program, config, at);
+        let extension = extension(program, config, globals[0].as_ref())?;
         let exception_callback = exception_callback(program, &globals)?;
-        Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
+        Ok(Self { extension, exception_callback, arrivals, functions, may_goto, globals, callees_first })
     }
 
     /// How many slots are joins.

@@ -12,6 +12,8 @@ impl Transfer<'_> {
     /// The outermost function ends.
     pub(crate) fn end(&mut self, state: &State) -> Checked<()> {
         let (what, wanted) = match self.root {
+            // The place of a function of the program, whose result may be anything.
+            RootKind::Program if self.extends_function() => return self.end_global(state),
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
             RootKind::Timer { .. } | RootKind::Work { .. } => {
@@ -47,8 +49,16 @@ impl Transfer<'_> {
         Err(Violation::new(Code::Return, text))
     }
 
+    /// Whether the program takes the place of a function that is not the program itself.
+    fn extends_function(&self) -> bool {
+        self.env.program.source.replaces().is_some_and(|target| !target.main)
+    }
+
     /// What the program's result must be, however the program ends.
     pub(crate) fn results_of_program(&self) -> Wanted {
+        if self.extends_function() {
+            return Wanted::Anything;
+        }
         let nobody_asks = self.attachment_returns_nothing();
         match self.env.program_type().results {
             Results::OfAttachment if nobody_asks => Wanted::Nothing,

@@ -79,6 +79,11 @@ impl Dispatch {
             return Err(Error::OtherRuntime { map: map.name().to_owned() });
         }
         if let Change::Install(program) = change {
+            if !program.verified.takes_context_alone() {
+                let given = "an extension with the arguments of a function".to_owned();
+                let (map, program) = (map.name().to_owned(), program.name().to_owned());
+                return Err(Error::WrongProgram { map, program, expected: "programs".to_owned(), given });
+            }
             state.may_agree(map, Shape::of(program)).map_err(|agreed| wrong_program(map, program, agreed))?;
         }
         let Some(array) = state.array(map) else { return Ok(None) };

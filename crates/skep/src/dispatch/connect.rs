@@ -1,5 +1,6 @@
 //! A program takes part in the dispatch from its load until it is dropped.
 
+use super::entries::Entries;
 use super::{BranchTarget, CallSite, Dispatch, Shape, SiteRef, key, leads_to_programs, wrong_program};
 use crate::error::Error;
 use crate::image::{Image, takes_part};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 /// An image that is connected to a dispatch: the maps that it names, which hold programs or will, know it.
 pub(crate) struct Connected {
     image: Image,
+    pub(super) hooks: Entries,
     dispatch: Arc<Dispatch>,
 }
 
@@ -22,7 +24,7 @@ impl Connected {
     /// [`Error::OtherRuntime`] if it names an array of another dispatch; [`Error::WrongProgram`] if its arguments
     /// differ from those of an array's programs; [`Error::Text`] if its code cannot be changed.
     pub(crate) fn new(image: Image, dispatch: &Arc<Dispatch>) -> Result<Arc<Self>, Error> {
-        let connected = Arc::new(Self { image, dispatch: Arc::clone(dispatch) });
+        let connected = Arc::new(Self { image, hooks: Entries::default(), dispatch: Arc::clone(dispatch) });
         dispatch.connect(&connected)?;
         Ok(connected)
     }

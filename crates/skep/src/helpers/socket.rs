@@ -32,7 +32,7 @@ unsafe fn place(context: u64, machine: &Machine, env: *mut RunEnv) -> (u32, Opti
         match Image::of_run(env).input {
             Input::Xdp => (*(context as *const XdpContext)).ingress_ifindex,
             Input::Skb => (*(context as *const SkbContext)).ifindex,
-            Input::Buffer(_) | Input::Context | Input::Arguments | Input::Netfilter => 0,
+            Input::Buffer(_) | Input::Context | Input::Arguments | Input::Netfilter | Input::Inside => 0,
         }
     };
     if let Some(device) = machine.find_device(device) {
@@ -66,7 +66,7 @@ pub(super) unsafe fn own<'a>(context: u64, env: *mut RunEnv) -> Option<&'a Nativ
                     None => NativeSocket::of(Effects::of_run(env)?.own.as_ref()?.address()),
                 }
             }
-            Input::Xdp | Input::Buffer(_) | Input::Arguments | Input::Netfilter => None,
+            Input::Xdp | Input::Buffer(_) | Input::Arguments | Input::Netfilter | Input::Inside => None,
         }
     }
 }

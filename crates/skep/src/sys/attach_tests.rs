@@ -223,7 +223,8 @@ fn served(world: &World) -> Vec<String> {
     let inner = skep_packets::udp((from.into(), 1000), (to.into(), 53), b"question");
     let header = skep_packets::Ipv4 { protocol: 17, ttl: 64, id: 1, fragment: 0, options: &[] };
     let inner = skep_packets::ipv4(from, to, header, &inner);
-    let frame = skep_packets::ethernet([2, 0, 0, 0, 0, 1], [6; 6], &[], skep_packets::ethertype::IPV4, &inner);
+    let frame =
+        skep_packets::ethernet([2, 0, 0, 0, 0, 1], [6; 6], &[], skep_packets::ethertype::IPV4, &inner);
     let trace = world.inject("eth0", &mut Packet::new(&frame)).unwrap();
     let text = trace.show(&world.machine()).to_string();
     // All programs have that name.
@@ -257,7 +258,11 @@ fn programs_of_groups_namespaces_and_the_packet_filter_meet_the_worlds_packets()
     let (outer, inner) = (process.group(&[1], 10), process.group(&[1, 10], 11));
     let [yes, no] = [1, 0].map(|result| process.returning(CGROUP_SKB, result));
     process.attach(outer, yes, INET_INGRESS, MULTI).unwrap();
-    assert_eq!(served(&world), ["eth0 cgroup ingress: pass", end], "the server's group has no list of its own");
+    assert_eq!(
+        served(&world),
+        ["eth0 cgroup ingress: pass", end],
+        "the server's group has no list of its own"
+    );
     let link = process.link(inner, no, INET_INGRESS, 0).unwrap();
     let ran = ["eth0 cgroup ingress: drop", "eth0 cgroup ingress: pass", "dropped by: drop"];
     assert_eq!(served(&world), ran);

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::object::{Object, functions};
 use crate::program::Program;
 use crate::runtime::Runtime;
-use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES};
+use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES, TargetFunction};
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
 use skep_sys::{Errno, ProgramFacts, ProgramRequest};
@@ -30,6 +30,8 @@ pub struct SysProgram {
 const F_SLEEPABLE: u32 = 1 << 4;
 /// The number of the type.
 const STRUCT_OPS: u32 = 27;
+/// The number of extensions.
+const EXTENSION: u32 = 28;
 
 impl SysProgram {
     pub(super) fn load(
@@ -73,7 +75,9 @@ impl SysProgram {
             object.set_host_types(Arc::clone(host));
         }
         let mut lines = PathLog::new(level);
-        let mut linker = runtime.linker(&object).only(&name);
+        // Those with types can be replaced and watched, as in Linux.
+        let patchable = !request.functions.is_empty();
+        let mut linker = runtime.linker(&object).only(&name).patchable(patchable);
         for (def, map) in definitions.iter().zip(&maps) {
             linker = linker.map(&def.name, Arc::clone(map.map()));
         }
@@ -104,6 +108,12 @@ impl SysProgram {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The place of the function with that type.
+    pub(super) fn function(&self, ty: u32) -> Option<usize> {
+        let functions = self.program.verified().functions();
+        functions.iter().position(|known| known.prototype.as_ref().is_some_and(|known| known.function == ty))
     }
 
     /// Whether its results mean something only where it expects to be attached.
@@ -183,6 +193,14 @@ fn source(
         (Some(types), [_, ..]) => named_functions(types, request, insns.len())?,
         _ => functions(name, &insns),
     };
+    let (program_type, of) = match request.attach_program {
+        None => (program_type, None),
+        Some(target) => {
+            let of = target_function(target, request).map_err(invalid)?;
+            let replaces = program_type.number == Some(EXTENSION);
+            (if replaces { of.program_type } else { program_type }, Some(of))
+        }
+    };
     let lines = match request.types {
         Some(types) => lines(types, request, insns.len())?,
         None => Vec::new(),
@@ -192,8 +210,48 @@ fn source(
         lines,
         gpl_compatible: is_gpl_compatible(request.licence),
         btf: request.types.cloned(),
+        of,
         ..ProgramSource::new(name, program_type, insns)
     })
+}
+
+/// The function that a program is loaded for; otherwise why there is none, in Linux's words.
+fn target_function(
+    target: &SysProgram,
+    request: &ProgramRequest<'_, SysEngine>,
+) -> Result<Arc<TargetFunction>, String> {
+    let id = request.attach_type_id;
+    if id == 0 {
+        return Err("Tracing programs must provide btf_id".into());
+    }
+    let (program, extends) = (target.program(), request.program_type == EXTENSION);
+    let Some(types) = &program.image().types else {
+        return Err("FENTRY/FEXIT program can only be attached to another program annotated with BTF".into());
+    };
+    let Ok(ty) = types.ty(id) else { return Err(format!("attach_btf_id {id} is invalid")) };
+    let name = types.name(id).unwrap_or_default();
+    if ty.kind != skep_btf::Kind::Func {
+        return Err(format!("attach_btf_id {id} points to wrong type name {name}"));
+    }
+    let Some(index) = target.function(id) else { return Err(format!("Subprog {name} doesn't exist")) };
+    let verified = program.verified();
+    if extends && index != 0 && !verified.functions()[index].global {
+        return Err("Cannot replace static functions".into());
+    }
+    if verified.is_watcher() || verified.is_extension() && extends {
+        let text = if extends && verified.is_watcher() {
+            "Cannot extend fentry/fexit"
+        } else {
+            "Cannot recursively attach"
+        };
+        return Err(text.into());
+    }
+    if verified.is_sleepable() {
+        return Err(format!(
+            "{name} is a function of a sleepable program, which this runtime does not let others change"
+        ));
+    }
+    program.function_at(index).map_err(|error| error.to_string())
 }
 
 /// The licences that the kernel's documentation calls compatible with the GPL.

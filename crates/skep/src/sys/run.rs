@@ -32,6 +32,9 @@ const F_CHECKSUM_COMPLETE: u32 = 4;
 const MOST_RUNS: u32 = 100_000_000;
 
 pub(super) fn runs_on(program: &Program) -> RunsOn {
+    if program.check_runs_alone().is_err() {
+        return RunsOn::Nothing;
+    }
     match (program.program_type().name, program.program_type().native) {
         // Streams of sockets, and this kind of tunnel, have none.
         ("sk_skb" | "lwt_seg6local", _) => RunsOn::Nothing,

@@ -8,6 +8,7 @@ mod contacts;
 mod contexts;
 mod dynptrs;
 mod exceptions;
+mod extensions;
 mod functions;
 mod hardening;
 mod hosts_and_maps;

@@ -53,7 +53,12 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb | Input::Context | Input::Arguments | Input::Netfilter => 0,
+            Input::Xdp
+            | Input::Skb
+            | Input::Context
+            | Input::Arguments
+            | Input::Netfilter
+            | Input::Inside => 0,
         }
     }
 
@@ -143,6 +148,7 @@ impl Program {
                 // SAFETY: as in `Program::run_with`.
                 unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) }
             }
+            Input::Inside => panic!("it runs inside of other programs alone"),
             Input::Arguments => {
                 let words = buffer.as_mut_ptr() as u64;
                 env.context = words;

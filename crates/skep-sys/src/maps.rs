@@ -631,7 +631,7 @@ impl BatchOf {
 
 /// Flags that concern the descriptor, the memory's place and the request, but not how the map works.
 fn not_of_the_map(kind: u32) -> u32 {
-    let always = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_ZERO_SEED | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
+    let always = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
     if kind == kind::PERF_EVENT_ARRAY { always | F_PRESERVE_ELEMS } else { always }
 }
 

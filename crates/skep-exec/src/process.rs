@@ -220,6 +220,12 @@ impl Caller<SysEngine> for Process<'_> {
         self.status("Uid:").unwrap_or_default()
     }
 
+    fn sees_addresses(&mut self) -> bool {
+        // Calls are answered as to a process with all capabilities, from which the kernel hides its addresses only if
+        // it hides them from everyone (2). The supervisor is of the same user, so what it tells is no secret.
+        std::fs::read("/proc/sys/kernel/kptr_restrict").is_ok_and(|value| !value.starts_with(b"2"))
+    }
+
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
         let directory = self.look_at_descriptor(descriptor).or(Err(Errno::EBADF))?;
         let group = self.still(groups::group(&directory)?)?;

@@ -103,6 +103,12 @@ pub trait Caller<E: Engine> {
         0
     }
 
+    /// Whether it may see machine code and its addresses in the engine's memory, as a process that sees the kernel's
+    /// (`CAP_SYSLOG`, `kptr_restrict`). Default: it may not.
+    fn sees_addresses(&mut self) -> bool {
+        false
+    }
+
     /// The perf event that a descriptor refers to. Without perf events, none does.
     ///
     /// # Errors

@@ -116,6 +116,9 @@ pub trait Engine: Sized + 'static {
     /// What is known about a loaded program.
     fn facts(&self, program: &Self::Program) -> ProgramFacts;
 
+    /// The machine code of a program.
+    fn machine_code(&self, program: &Self::Program) -> MachineCode;
+
     /// Begins or ends to count runs of programs and their time, for [`ProgramFacts`].
     fn count_runs(&self, on: bool);
 
@@ -250,6 +253,19 @@ pub struct ProgramFacts {
     pub run_time: u64,
     /// How often it ran while statistics were on.
     pub run_count: u64,
+}
+
+/// The machine code of a program.
+#[derive(Clone, Debug, Default)]
+pub struct MachineCode {
+    /// The address of its first byte.
+    pub address: u64,
+    /// The code.
+    pub bytes: Vec<u8>,
+    /// Where each function begins in it, in ascending order; the first at 0.
+    pub functions: Vec<u32>,
+    /// Where the code of each instruction begins in it.
+    pub slots: Vec<u32>,
 }
 
 /// What a test run takes.

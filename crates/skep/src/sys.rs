@@ -10,6 +10,8 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+#[cfg(test)]
+mod code_tests;
 mod lacking;
 mod log;
 mod maps;
@@ -25,8 +27,8 @@ use crate::world::World;
 use places::Places;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
-    Value,
+    Batch, Engine, Errno, MachineCode, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
+    RunRequest, RunsOn, Value,
 };
 use std::sync::Arc;
 
@@ -165,6 +167,10 @@ impl Engine for SysEngine {
 
     fn facts(&self, program: &SysProgram) -> ProgramFacts {
         program.facts()
+    }
+
+    fn machine_code(&self, program: &SysProgram) -> MachineCode {
+        program.machine_code()
     }
 
     fn runs_on(&self, program: &SysProgram) -> RunsOn {

@@ -186,8 +186,8 @@ impl Script {
                 let group = self.group(words[2]);
                 self.open(words[1], File::Group(group));
             }
-            // Addresses are always hidden.
-            "hide" | "unhide" => {}
+            "hide" => self.process.sees_addresses = false,
+            "unhide" => self.process.sees_addresses = true,
             "network" => self.open(words[1], File::Network(self.process.network)),
             "attr" => self.show(BASE + number(1) as u64, number(2)),
             "close" => {

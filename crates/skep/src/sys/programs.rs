@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES};
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
-use skep_sys::{Errno, ProgramFacts, ProgramRequest};
+use skep_sys::{Errno, MachineCode, ProgramFacts, ProgramRequest};
 use skep_verifier::Code;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -113,15 +113,28 @@ impl SysProgram {
 
     pub(super) fn facts(&self) -> ProgramFacts {
         let verified = self.program.verified();
+        let compiled = u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX);
         ProgramFacts {
             tag: self.tag,
             translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
-            compiled: u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX),
+            compiled,
             functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
             run_time: self.program.image().counted.time(),
             run_count: self.program.image().counted.runs(),
+        }
+    }
+
+    pub(super) fn machine_code(&self) -> MachineCode {
+        let compiled = self.program.compiled();
+        let mut bytes = compiled.text().bytes();
+        bytes.truncate(compiled.code_bytes());
+        MachineCode {
+            address: compiled.text().address() as u64,
+            bytes,
+            functions: compiled.functions().to_vec(),
+            slots: compiled.offsets().to_vec(),
         }
     }
 }

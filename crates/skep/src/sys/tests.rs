@@ -16,6 +16,8 @@ pub(super) struct Process {
     /// Other files: directories of control groups, and of its network namespace.
     pub(super) files: BTreeMap<i32, File>,
     pub(super) network: u64,
+    /// Whether it sees machine code.
+    pub(super) sees_addresses: bool,
 }
 
 /// A file that is no object of the system call.
@@ -97,6 +99,10 @@ impl Caller<SysEngine> for Seen<'_> {
         }
     }
 
+    fn sees_addresses(&mut self) -> bool {
+        self.0.sees_addresses
+    }
+
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
         // It is the only process.
         if process == 1 { self.handle(descriptor) } else { Err(Errno::ENOENT) }
@@ -152,6 +158,7 @@ impl Process {
             pins: BTreeMap::new(),
             files: BTreeMap::new(),
             network: 1,
+            sees_addresses: true,
         }
     }
 
@@ -602,7 +609,7 @@ fn batches_move_many_elements() {
 }
 
 /// Types: `int`, a prototype without parameters that returns it, a function `f` of that prototype, exported.
-fn types_of_a_function() -> Vec<u8> {
+pub(super) fn types_of_a_function() -> Vec<u8> {
     let words: [u32; 12] = [
         1,
         1 << 24,

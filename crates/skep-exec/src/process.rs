@@ -30,6 +30,18 @@ pub(crate) struct Process<'a> {
     pub(crate) groups: &'a Watched,
     /// Where it is noted what lacks.
     pub(crate) engine: &'a SysEngine,
+    /// Signals of the whole process that waited when it was last asked.
+    pub(crate) shared_signals: u64,
+}
+
+/// Signals that wait for a thread, by what the kernel says of it: its own, and those of its process.
+fn signals(status: &str) -> (u64, u64) {
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
+    };
+    let taken = !set("SigBlk:");
+    (set("SigPnd:") & taken, set("ShdPnd:") & taken)
 }
 
 impl Process<'_> {
@@ -220,6 +232,19 @@ impl Caller<SysEngine> for Process<'_> {
         self.status("Uid:").unwrap_or_default()
     }
 
+    fn interrupted(&mut self) -> bool {
+        // Only its end takes a thread out of a notified call, so whoever answers looks for signals.
+        if !self.listener.is_valid(self.call) {
+            return true;
+        }
+        let Ok(status) = std::fs::read_to_string(self.path("status")) else { return true };
+        let (own, shared) = signals(&status);
+        // A signal for the whole process may be another thread's, which will have taken it when this is asked again.
+        let still_there = self.shared_signals & shared != 0;
+        self.shared_signals = shared;
+        own != 0 || still_there
+    }
+
     fn sees_addresses(&mut self) -> bool {
         // Calls are answered as to a process with all capabilities, from which the kernel hides its addresses only if
         // it hides them from everyone (2). The supervisor is of the same user, so what it tells is no secret.
@@ -255,5 +280,18 @@ impl Caller<SysEngine> for Process<'_> {
     fn perf_event(&mut self, descriptor: i32) -> Result<Arc<PerfEvent>, Errno> {
         let (file, _) = self.file(descriptor)?;
         self.table.find_event(file).ok_or(Errno::EBADF)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_signals_do_not_wait_for_a_thread() {
+        let status =
+            "Name:\tx\nSigPnd:\t0000000000000600\nShdPnd:\t0000000000004002\nSigBlk:\t0000000000004200\n";
+        assert_eq!(signals(status), (0x400, 2));
+        assert_eq!(signals("SigPnd:\tx\n"), (0, 0));
     }
 }

@@ -109,6 +109,11 @@ pub trait Caller<E: Engine> {
         false
     }
 
+    /// Whether a signal waits for the thread that calls, or it has gone. Asked while the call takes long. Default: no.
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+
     /// The perf event that a descriptor refers to. Without perf events, none does.
     ///
     /// # Errors

@@ -125,12 +125,19 @@ pub trait Engine: Sized + 'static {
     /// What test runs of programs like this one take.
     fn runs_on(&self, program: &Self::Program) -> RunsOn;
 
-    /// Runs a program as `BPF_PROG_TEST_RUN` does.
+    /// Runs a program as `BPF_PROG_TEST_RUN` does. If that takes long, `interrupted` is asked between two runs, every
+    /// few milliseconds, whether a signal has come for the caller.
     ///
     /// # Errors
     ///
-    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input.
-    fn run(&self, program: &Self::Program, request: &RunRequest) -> Result<RunAnswer, Errno>;
+    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input; [`Errno::EINTR`] if it was
+    /// interrupted.
+    fn run(
+        &self,
+        program: &Self::Program,
+        request: &RunRequest,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<RunAnswer, Errno>;
 
     /// Whether a program's results say that it runs only where it expects to (`BPF_CGROUP_INET_EGRESS`).
     fn needs_expected_place(&self, program: &Self::Program) -> bool;

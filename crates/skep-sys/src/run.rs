@@ -53,7 +53,7 @@ impl<E: Engine> System<E> {
             cpu: run.cpu,
             batch_size: run.batch_size,
         };
-        let answer = self.engine().run(program.program(), &request)?;
+        let answer = self.engine().run(program.program(), &request, &mut || caller.interrupted())?;
         if let (true, Some(context)) = (answer.context_goes_back && run.ctx_in != 0, &answer.context) {
             caller.write(run.ctx_in, context)?;
         }

@@ -48,13 +48,20 @@ pub struct SysEngine {
     host_types: Option<Arc<Btf>>,
     places: Places,
     lacking: lacking::Lacking,
+    waiting: run::Waiting,
 }
 
 impl SysEngine {
     /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
     pub fn new(runtime: Runtime, world: Option<World>) -> Self {
-        let lacking = lacking::Lacking::default();
-        Self { runtime, world, host_types: None, places: Places::default(), lacking }
+        Self {
+            runtime,
+            world,
+            host_types: None,
+            places: Places::default(),
+            lacking: lacking::Lacking::default(),
+            waiting: run::Waiting::default(),
+        }
     }
 
     /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
@@ -177,8 +184,14 @@ impl Engine for SysEngine {
         run::runs_on(program.program())
     }
 
-    fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {
-        let answer = run::run(self.world.as_ref(), program.program(), request);
+    fn run(
+        &self,
+        program: &SysProgram,
+        request: &RunRequest,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<RunAnswer, Errno> {
+        let mut runs = run::Runs { runtime: &self.runtime, waiting: &self.waiting, interrupted };
+        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer

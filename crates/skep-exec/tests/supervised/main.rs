@@ -4,6 +4,7 @@
 //! variable `SCENARIO` says.
 
 mod groups;
+mod interrupted;
 mod mapped;
 mod netlink;
 mod perf;
@@ -393,6 +394,7 @@ fn application() {
         other => {
             let known = mapped::application(other)
                 || groups::application(other)
+                || interrupted::application(other)
                 || perf::application(other)
                 || netlink::application(other)
                 || preloaded::application(other);

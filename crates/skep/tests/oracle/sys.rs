@@ -116,6 +116,15 @@ impl Caller<SysEngine> for &mut Process {
         }
     }
 
+    fn sees_addresses(&mut self) -> bool {
+        true
+    }
+
+    fn interrupted(&mut self) -> bool {
+        // Runs may be repeated billions of times.
+        true
+    }
+
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
         if process == 1 { self.handle(descriptor) } else { Err(Errno::ENOENT) }
     }

@@ -217,6 +217,11 @@ pub(crate) fn is_about_a_place(number: u32) -> bool {
     )
 }
 
+/// Whether the answer to the question with this number does not depend on the target.
+pub(crate) fn is_about_own_types(number: u32) -> bool {
+    Question::from_number(number) == Some(Question::LocalId)
+}
+
 /// Whether a kernel's function or variable has the type that the object declares.
 pub(crate) fn is_compatible(local: (&Btf, u32), target: (&Btf, u32)) -> Result<bool, Fault> {
     compat::declarations(local, target, &mut Budget(BUDGET))

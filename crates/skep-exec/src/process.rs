@@ -4,6 +4,7 @@ use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
+use crate::netlink;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
@@ -71,6 +72,18 @@ impl Process<'_> {
         let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
+    }
+
+    /// The file of an object, to be given to the process.
+    fn file_for(&self, handle: &Handle<SysEngine>) -> Result<OwnedFd, Errno> {
+        if let Object::Map(map) = handle.object()
+            && map.kind() == ARENA
+        {
+            // Its memory cannot be mapped: refused, as by a kernel without such maps.
+            self.engine.note_lack("map kind", "arena");
+            return Err(Errno::EINVAL);
+        }
+        self.table.open(handle)
     }
 
     /// Whether a descriptor is open.
@@ -193,15 +206,26 @@ impl Caller<SysEngine> for Process<'_> {
     }
 
     fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
-        if let Object::Map(map) = handle.object()
-            && map.kind() == ARENA
-        {
-            // Its memory cannot be mapped: refused, as by a kernel without such maps.
-            self.engine.note_lack("map kind", "arena");
-            return Err(Errno::EINVAL);
-        }
-        let file = self.table.open(&handle)?;
+        let file = self.file_for(&handle)?;
         self.listener.add(self.call, file.as_fd())
+    }
+
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let limits = std::fs::read_to_string(self.path("limits")).map_err(|_| Errno::EINTR)?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let limit = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        // The kernel gives the lowest number that is free: the highest ones stay so.
+        let mut numbers = (3..(netlink::HIGH.start as i32).min(limit)).rev();
+        let free = |number: &i32| !taken.contains(number) && !self.has_descriptor(*number);
+        self.still(numbers.find(free))?.ok_or(Errno::EMFILE)
+    }
+
+    fn install_at(&mut self, number: i32, handle: Handle<SysEngine>) -> Result<(), Errno> {
+        let file = self.file_for(&handle)?;
+        if self.has_descriptor(number) {
+            return Err(Errno::EMFILE);
+        }
+        self.listener.add_at(self.call, file.as_fd(), libc::O_CLOEXEC, number as u32).map(drop)
     }
 
     fn pin(&mut self, directory: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {

@@ -62,6 +62,27 @@ pub trait Caller<E: Engine> {
     /// [`Errno::EMFILE`] and what else opening a file can fail with.
     fn install(&mut self, handle: Handle<E>) -> Result<i32, Errno>;
 
+    /// A number for a descriptor that [`Caller::install_at`] will install: not open, not soon another file's, none of
+    /// those that are `taken`. Default: there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`].
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let _none_is_free = taken;
+        Err(Errno::EMFILE)
+    }
+
+    /// The same as [`Caller::install`], with a reserved number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`] if the number is open by now.
+    fn install_at(&mut self, number: i32, handle: Handle<E>) -> Result<(), Errno> {
+        let _nobody_reserved_it = (number, handle);
+        Err(Errno::EMFILE)
+    }
+
     /// Makes a file of the BPF file system that holds an object. `directory`: where relative paths begin, if not in the
     /// process's own directory.
     ///

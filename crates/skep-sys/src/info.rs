@@ -139,7 +139,7 @@ impl<E: Engine> System<E> {
         match handle.object() {
             Object::Map(map) => put(caller, &room, &map_info(map))?,
             Object::Program(program) => self.program_info(caller, &room, program)?,
-            Object::Btf(btf) => btf_info(caller, &room, btf)?,
+            Object::Btf(btf) => self.btf_info(caller, &room, btf)?,
             Object::Link(link) => link_info(caller, &room, link)?,
             Object::Stats(_) => {}
         }
@@ -156,7 +156,10 @@ impl<E: Engine> System<E> {
         let asked: ProgInfo = get(caller, room)?;
         let facts = self.engine().facts(program.program());
         let mut info = ProgInfo::new_zeroed();
-        let (attach_btf_obj_id, attach_btf_id) = program.attached_to();
+        let (mut attach_btf_obj_id, attach_btf_id) = program.attached_to();
+        if attach_btf_obj_id == 0 && attach_btf_id != 0 {
+            attach_btf_obj_id = self.shared().kernel_types.as_ref().map_or(0, |types| types.id());
+        }
         info.kind = program.program_type();
         info.id = program.id();
         info.tag = facts.tag;
@@ -230,6 +233,30 @@ impl<E: Engine> System<E> {
         (info.jited_func_lens, info.jited_line_info) = (asked.jited_func_lens, asked.jited_line_info);
         Ok(())
     }
+
+    fn btf_info(&self, caller: &mut impl Caller<E>, room: &Room, btf: &BtfObject<E>) -> Result<(), Errno> {
+        let asked: BtfInfo = get(caller, room)?;
+        let bytes = self.engine().bytes_of_types(btf.types());
+        list(caller, asked.btf_size, asked.btf, 1, bytes)?;
+        if (asked.name_len == 0) != (asked.name == 0) {
+            return Err(Errno::EINVAL);
+        }
+        let name = btf.name().as_bytes();
+        let fits = asked.name == 0 || name.len() < asked.name_len as usize;
+        if asked.name != 0 {
+            let now = name.len().min(asked.name_len as usize - 1);
+            caller.write(asked.name, &[&name[..now], &[0]].concat())?;
+        }
+        let info = BtfInfo {
+            btf_size: bytes.len() as u32,
+            id: btf.id(),
+            name_len: name.len() as u32,
+            kernel_btf: btf.is_kernel().into(),
+            ..asked
+        };
+        put(caller, room, &info)?;
+        if fits { Ok(()) } else { Err(Errno::ENOSPC) }
+    }
 }
 
 /// Writes a list of records of that size to a caller who has room for `count`. Returns how many there are.
@@ -280,24 +307,6 @@ fn map_info<E: Engine>(map: &MapObject<E>) -> MapInfo {
         map_extra: create.map_extra,
         ..MapInfo::new_zeroed()
     }
-}
-
-fn btf_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, btf: &BtfObject<E>) -> Result<(), Errno> {
-    let asked: BtfInfo = get(caller, room)?;
-    let bytes = btf.bytes();
-    let now = bytes.len().min(asked.btf_size as usize);
-    if now > 0 {
-        caller.write(asked.btf, &bytes[..now])?;
-    }
-    if (asked.name_len == 0) != (asked.name == 0) {
-        return Err(Errno::EINVAL);
-    }
-    if asked.name != 0 {
-        // Types of programs have no name.
-        caller.write(asked.name, &[0])?;
-    }
-    let info = BtfInfo { btf_size: bytes.len() as u32, id: btf.id(), name_len: 0, kernel_btf: 0, ..asked };
-    put(caller, room, &info)
 }
 
 fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObject<E>) -> Result<(), Errno> {

@@ -11,7 +11,11 @@ mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
 #[cfg(test)]
+mod client_tests;
+#[cfg(test)]
 mod code_tests;
+#[cfg(test)]
+mod kernel_types_tests;
 mod lacking;
 mod log;
 mod maps;
@@ -27,8 +31,8 @@ use crate::world::World;
 use places::Places;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MachineCode, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
-    RunRequest, RunsOn, Value,
+    Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Place, ProgramFacts,
+    ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 use std::sync::Arc;
 
@@ -111,6 +115,11 @@ impl Engine for SysEngine {
     }
 
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Arc<Btf>, Errno> {
+        // Clients give types alone; a file of another kind around them is none of theirs.
+        if bytes.starts_with(b"\x7fELF") {
+            log("Invalid magic");
+            return Err(Errno::EINVAL);
+        }
         match Btf::parse(bytes) {
             Ok(types) => Ok(Arc::new(types)),
             Err(error) => {
@@ -118,6 +127,27 @@ impl Engine for SysEngine {
                 Err(Errno::EINVAL)
             }
         }
+    }
+
+    fn bytes_of_types<'a>(&self, types: &'a Arc<Btf>) -> &'a [u8] {
+        types.bytes()
+    }
+
+    fn kernel_types(&self) -> Option<Arc<Btf>> {
+        self.host_types.clone()
+    }
+
+    fn relocate(
+        &self,
+        insns: &mut [u8],
+        types: &Arc<Btf>,
+        relocations: &[CoreRelocation],
+        log: &mut dyn FnMut(&str),
+    ) -> Result<(), Errno> {
+        programs::relocate(insns, types, self.host_types.as_deref(), relocations).map_err(|reason| {
+            log(&reason);
+            Errno::EINVAL
+        })
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
@@ -188,9 +218,14 @@ impl Engine for SysEngine {
         &self,
         program: &SysProgram,
         request: &RunRequest,
-        interrupted: &mut dyn FnMut() -> bool,
+        client: &mut dyn Client,
     ) -> Result<RunAnswer, Errno> {
-        let mut runs = run::Runs { runtime: &self.runtime, waiting: &self.waiting, interrupted };
+        let mut runs = run::Runs {
+            runtime: &self.runtime,
+            waiting: &self.waiting,
+            types: self.host_types.as_deref(),
+            client,
+        };
         let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();

@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES};
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
-use skep_sys::{Errno, MachineCode, ProgramFacts, ProgramRequest};
+use skep_sys::{CoreRelocation, Errno, MachineCode, ProgramFacts, ProgramRequest};
 use skep_verifier::Code;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -137,6 +137,25 @@ impl SysProgram {
             slots: compiled.offsets().to_vec(),
         }
     }
+}
+
+/// Makes instructions fit the host's types. The error says what is wrong.
+pub(super) fn relocate(
+    bytes: &mut [u8],
+    own: &Btf,
+    host: Option<&Btf>,
+    relocations: &[CoreRelocation],
+) -> Result<(), String> {
+    let mut insns = skep_isa::decode_bytes(bytes).map_err(|error| error.to_string())?;
+    let records = relocations.iter().map(|relocation| {
+        let CoreRelocation { slot, ty, path, kind } = *relocation;
+        skep_elf::CoreRecord { slot, ty, path, kind }
+    });
+    skep_elf::relocate_core(&mut insns, own, host, records).map_err(|error| error.to_string())?;
+    let relocated = skep_isa::encode_bytes(&insns).map_err(|error| error.to_string())?;
+    // No relocation changes how many there are.
+    bytes.copy_from_slice(&relocated);
+    Ok(())
 }
 
 /// The type of that number, for that attachment.

@@ -2,6 +2,7 @@
 
 mod repeat;
 mod special;
+mod system_call;
 
 use super::errno;
 use crate::context::Context;
@@ -55,7 +56,7 @@ pub(super) fn run(
         ("flow_dissector", _) => special::flow(program, request, runs),
         ("sk_lookup", _) => special::lookup(program, request, runs),
         ("raw_tracepoint", _) => words(program, request, runs),
-        ("syscall", _) => system_call(program, request, runs),
+        ("syscall", _) => system_call::run(program, request, runs),
         _ => Err(Errno::ENOTSUPP),
     }
 }
@@ -296,29 +297,6 @@ fn words(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result
     }
     let mut context = Context::of(program).map_err(|error| errno(&error))?;
     context.set_bytes(bytes).map_err(|error| errno(&error))?;
-    let result = runs.once(|| program.run_context(&mut context).map_err(|error| errno(&error)))?;
+    let result = runs.once(|_| program.run_context(&mut context).map_err(|error| errno(&error)))?;
     Ok(RunAnswer { result: result as u32, ..RunAnswer::default() })
-}
-
-/// A program that works for its caller: the context is bytes that both share.
-fn system_call(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<RunAnswer, Errno> {
-    const MOST: usize = u16::MAX as usize;
-    let unused = request.data.is_some()
-        || request.repeat != 0
-        || request.context_out
-        || request.flags != 0
-        || request.cpu != 0;
-    if unused || request.batch_size != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let given = request.context.as_deref().unwrap_or_default();
-    if given.len() > MOST {
-        return Err(Errno::EINVAL);
-    }
-    let mut context = Context::of(program).map_err(|error| errno(&error))?;
-    context.set_bytes(given).map_err(|error| errno(&error))?;
-    let result = runs.once(|| program.run_context(&mut context).map_err(|error| errno(&error)))?;
-    let left = context.bytes()[..given.len()].to_vec();
-    let result = result as u32;
-    Ok(RunAnswer { result, context: Some(left), context_goes_back: true, ..RunAnswer::default() })
 }

@@ -68,6 +68,16 @@ impl Caller<SysEngine> for Seen<'_> {
         Ok(free)
     }
 
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let free = |number: &i32| !taken.contains(number) && !self.0.descriptors.contains_key(number);
+        (500..600).rev().find(free).ok_or(Errno::EMFILE)
+    }
+
+    fn install_at(&mut self, number: i32, handle: Handle<SysEngine>) -> Result<(), Errno> {
+        self.0.descriptors.insert(number, handle);
+        Ok(())
+    }
+
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
         let inside = path.strip_prefix(b"/sys/fs/bpf/").is_some_and(|name| !name.contains(&b'/'));
         if !inside {

@@ -4,7 +4,8 @@
 //! has come, and the CPU is released if somebody waits for one.
 
 use crate::runtime::Runtime;
-use skep_sys::Errno;
+use skep_btf::Btf;
+use skep_sys::{Client, Errno};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,14 +22,18 @@ pub(in crate::sys) struct Waiting(AtomicU32);
 pub(in crate::sys) struct Runs<'a> {
     pub(in crate::sys) runtime: &'a Runtime,
     pub(in crate::sys) waiting: &'a Waiting,
-    /// Whether a signal has come for the caller.
-    pub(in crate::sys) interrupted: &'a mut dyn FnMut() -> bool,
+    /// The kernel's types as the client knows them.
+    pub(in crate::sys) types: Option<&'a Btf>,
+    pub(in crate::sys) client: &'a mut dyn Client,
 }
 
 impl Runs<'_> {
     /// Runs once, when a virtual CPU is free. A run that has no CPU has done nothing.
-    pub(super) fn once<T>(&mut self, mut run: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-        let first = run();
+    pub(super) fn once<T>(
+        &mut self,
+        mut run: impl FnMut(&mut dyn Client) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let first = run(self.client);
         if !matches!(first, Err(Errno::EAGAIN)) {
             return first;
         }
@@ -37,10 +42,10 @@ impl Runs<'_> {
         let mut asked = Instant::now();
         let done = loop {
             std::thread::sleep(PAUSE);
-            match run() {
+            match run(self.client) {
                 Err(Errno::EAGAIN) if asked.elapsed() < SLICE => {}
                 Err(Errno::EAGAIN) => {
-                    if (self.interrupted)() {
+                    if self.client.interrupted() {
                         break Err(Errno::EINTR);
                     }
                     asked = Instant::now();
@@ -70,7 +75,7 @@ impl Runs<'_> {
             prepare();
             let mut started = Instant::now();
             result = match once() {
-                Err(Errno::EAGAIN) => self.once(|| {
+                Err(Errno::EAGAIN) => self.once(|_| {
                     started = Instant::now();
                     once()
                 })?,
@@ -79,7 +84,7 @@ impl Runs<'_> {
             let now = Instant::now();
             nanoseconds += now.duration_since(started).as_nanos();
             if left > 0 && now.duration_since(slice) >= SLICE {
-                if (self.interrupted)() {
+                if self.client.interrupted() {
                     return Err(Errno::EINTR);
                 }
                 if self.waiting.0.load(Ordering::Relaxed) > 0 {

@@ -153,11 +153,12 @@ impl<'a> CoRe<'a> {
 
     /// The target's answer; `None` if it has no such thing.
     fn resolve(&mut self, record: Record, question: Question) -> Result<Option<Answer>, Fault> {
+        self.local.ty(record.ty)?;
+        let text = self.local.string(record.path)?;
+        let local = Path::local(self.local, record.ty, question, text)?;
         if question == Question::LocalId {
             return Ok(Some(Answer::number(record.ty.into())));
         }
-        let text = self.local.string(record.path)?;
-        let local = Path::local(self.local, record.ty, question, text)?;
         let target = self.target;
         let mut found: Option<Answer> = None;
         for index in 0.. {

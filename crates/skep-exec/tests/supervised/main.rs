@@ -5,6 +5,7 @@
 
 mod groups;
 mod interrupted;
+mod loaders;
 mod mapped;
 mod netlink;
 mod perf;
@@ -395,6 +396,7 @@ fn application() {
             let known = mapped::application(other)
                 || groups::application(other)
                 || interrupted::application(other)
+                || loaders::application(other)
                 || perf::application(other)
                 || netlink::application(other)
                 || preloaded::application(other);

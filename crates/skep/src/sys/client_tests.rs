@@ -9,11 +9,11 @@ const SLEEPABLE: u32 = 1 << 4;
 const SYS_BPF: u32 = 166;
 const SYS_CLOSE: u32 = 168;
 
-/// A `syscall` program whose maps are named by their descriptors (`map_value[FD]` in the text, at most one place each).
+/// A `syscall` program in which loads of 64 bits are addresses of the blob's value.
 fn load(process: &mut Process, text: &str, blob: i32) -> i32 {
     let mut insns = skep_isa::encode_bytes(&skep_isa::assemble(text).unwrap()).unwrap();
     for insn in insns.chunks_exact_mut(8) {
-        // Loads of 64 bits are addresses in the blob: BPF_PSEUDO_MAP_VALUE.
+        // BPF_PSEUDO_MAP_VALUE.
         if insn[0] == 0x18 {
             insn[1] |= 2 << 4;
             insn[4..8].copy_from_slice(&blob.to_ne_bytes());
@@ -126,7 +126,8 @@ fn a_program_copies_memory_of_its_client() {
     let blob = blob(&mut process, &bytes);
     let copy = |at: u32| {
         format!(
-            "r6 = r1\nr1 = r6\nr2 = 16\nr3 = 0 ll\nr3 = *(u64 *)(r3 + {at})\ncall copy_from_user#148\nexit"
+            "r6 = r1\nr1 = r10\nr1 += -16\nr2 = 16\nr3 = 0 ll\nr3 = *(u64 *)(r3 + {at})\ncall copy_from_user#148\n\
+             r1 = *(u64 *)(r10 - 16)\n*(u64 *)(r6 + 0) = r1\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r6 + 8) = r1\nexit"
         )
     };
     let program = load(&mut process, &copy(0), blob);

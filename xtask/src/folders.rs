@@ -112,6 +112,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "externs",
             "parsed",
             "co_re",
+            "core_records",
             "link",
             "program",
             "object",

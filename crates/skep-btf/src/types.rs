@@ -18,7 +18,8 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            pub(crate) fn from_number(number: u32) -> Option<Self> {
+            /// The kind of that number in a file.
+            pub fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$variant),)*
                     _ => None,

@@ -16,6 +16,7 @@ use crate::watch::Watch;
 pub struct Compiled {
     pub(crate) text: Text,
     pub(crate) offsets: Box<[u32]>,
+    pub(crate) functions: Box<[u32]>,
     pub(crate) tail_calls: TailCalls,
     pub(crate) instructions: u32,
     pub(crate) install: Duration,
@@ -82,6 +83,12 @@ impl Compiled {
     /// code. A slot without code has the offset of the next one.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
+    }
+
+    /// Where the code of each function begins, in bytes from the start of the text, prologues included: in ascending
+    /// order, the first at 0. Code that all functions share belongs to the last one.
+    pub fn functions(&self) -> &[u32] {
+        &self.functions
     }
 
     /// Its tail calls through branches that are replaced while it runs.

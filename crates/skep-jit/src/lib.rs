@@ -174,7 +174,7 @@ fn compile_parts(
     }
     let range = arena.range();
     let home = Home::within(range.start as u64..range.end as u64);
-    let (layout, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
+    let (layout, functions, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
     let len = layout.len();
     let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
@@ -194,5 +194,5 @@ fn compile_parts(
     })?;
     let install = started.elapsed();
     let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
-    Ok(Compiled { text, offsets, tail_calls, instructions, install, _printed: printed })
+    Ok(Compiled { text, offsets, functions, tail_calls, instructions, install, _printed: printed })
 }

@@ -34,13 +34,14 @@ use labels::Labels;
 /// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
 /// the end.
 ///
-/// `home` is the range in which the code will be placed. Returns the layout and the program's tail calls.
+/// `home` is the range in which the code will be placed. Returns the layout, where each function begins, and the
+/// program's tail calls.
 pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
     features: A::Features,
     options: Options,
     home: &Home,
-) -> Result<(Layout<A>, TailCalls), Error> {
+) -> Result<(Layout<A>, Box<[u32]>, TailCalls), Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels =
@@ -97,7 +98,11 @@ pub(crate) fn lower<A: Arch>(
         counted: plan.tail_calls,
         length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
     };
-    Ok((layout, tail_calls))
+    // What precedes the first function belongs to it.
+    let functions =
+        (0..plan.functions.len()).map(|at| if at == 0 { 0 } else { layout.offset(labels.entry(at)) });
+    let functions = functions.collect();
+    Ok((layout, functions, tail_calls))
 }
 
 /// A program during lowering. `fuse` and `operands` find instructions that become one.

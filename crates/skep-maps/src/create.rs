@@ -19,6 +19,7 @@ use crate::prefix;
 use crate::queue::Queue;
 use crate::references::{ADDRESS, References};
 use crate::ring::{PAGE, Ring};
+use crate::seed::Seed;
 use crate::table::Table;
 use crate::targets::Targets;
 use crate::trie::{self, Trie};
@@ -103,6 +104,7 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: false,
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
             let hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
@@ -149,6 +151,7 @@ pub(crate) fn table(
                 lru: is_lru(def.kind),
                 on_demand,
                 owns: owns(&def.fields),
+                seed: Seed::of(def.flags),
             };
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
             // Others only look up: what is more than bytes to them stays here, and so does a table for which there are
@@ -176,6 +179,7 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: owns(&def.fields),
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
             let mut hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
@@ -192,6 +196,7 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: false,
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
             Hash::new(&plan, limit, memory, None).map(Table::Hash).map_err(failed)
@@ -204,7 +209,9 @@ pub(crate) fn table(
         MapKind::BloomFilter => {
             let hashes = if def.extra == 0 { bloom::USUAL_HASHES } else { def.extra as u32 };
             fits(Bloom::bytes(def.max_entries, hashes))?;
-            Bloom::new(def.max_entries, def.value_size, hashes).map(Table::Bloom).map_err(failed)
+            Bloom::new(def.max_entries, def.value_size, hashes, Seed::of(def.flags))
+                .map(Table::Bloom)
+                .map_err(failed)
         }
         MapKind::Ringbuf => {
             fits(Ring::bytes(def.max_entries))?;
@@ -339,9 +346,13 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         _ => either,
     };
     let provided = access.union(match def.kind {
-        MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
+        MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps => {
+            MapFlags::NO_PREALLOC.union(MapFlags::ZERO_SEED)
+        }
+        MapKind::LpmTrie => MapFlags::NO_PREALLOC,
         // There is one clock for all CPUs, whether or not one for each is requested.
-        MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
+        MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU.union(MapFlags::ZERO_SEED),
+        MapKind::BloomFilter => MapFlags::ZERO_SEED,
         MapKind::Arena => MapFlags::MMAPABLE.union(MapFlags::SEGV_ON_FAULT).union(MapFlags::NO_USER_CONV),
         // Linux takes the flag for all of them, although only sockets are cloned.
         MapKind::SkStorage | MapKind::InodeStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {

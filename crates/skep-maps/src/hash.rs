@@ -155,7 +155,7 @@ impl Hash {
                 None => Block::zeroed_in_large_pages(bucket_bytes, 64)?,
             },
             mask: (bucket_bytes / size_of::<Bucket>()) as u64 - 1,
-            seed: Seed::random(),
+            seed: plan.seed,
             values,
             elements,
             len: Counter::default(),

@@ -8,6 +8,7 @@
 //! It is fast and hard to attack blindly, but no cryptographic function: an attacker who can time single look-ups
 //! precisely may learn enough to collide keys.
 
+use skep_abi::MapFlags;
 use std::hash::{BuildHasher, RandomState};
 
 /// The secrets of one map.
@@ -24,6 +25,11 @@ impl Seed {
     pub(crate) fn random() -> Self {
         let state = RandomState::new();
         Self { a: state.hash_one(0), b: state.hash_one(1) | 1, c: state.hash_one(2) | 1 }
+    }
+
+    /// The seed of a map with these flags.
+    pub(crate) fn of(flags: MapFlags) -> Self {
+        if flags.contains(MapFlags::ZERO_SEED) { Self::FIXED } else { Self::random() }
     }
 
     /// The same in every map and process, for numbers that must not differ from run to run.

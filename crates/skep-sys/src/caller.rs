@@ -62,6 +62,27 @@ pub trait Caller<E: Engine> {
     /// [`Errno::EMFILE`] and what else opening a file can fail with.
     fn install(&mut self, handle: Handle<E>) -> Result<i32, Errno>;
 
+    /// A number for a descriptor that [`Caller::install_at`] will install: not open, not soon another file's, none of
+    /// those that are `taken`. Default: there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`].
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let _none_is_free = taken;
+        Err(Errno::EMFILE)
+    }
+
+    /// The same as [`Caller::install`], with a reserved number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`] if the number is open by now.
+    fn install_at(&mut self, number: i32, handle: Handle<E>) -> Result<(), Errno> {
+        let _nobody_reserved_it = (number, handle);
+        Err(Errno::EMFILE)
+    }
+
     /// Makes a file of the BPF file system that holds an object. `directory`: where relative paths begin, if not in the
     /// process's own directory.
     ///
@@ -111,6 +132,17 @@ pub trait Caller<E: Engine> {
     /// The number of its user, for what programs say of who has loaded them. Default: root's.
     fn user(&mut self) -> u32 {
         0
+    }
+
+    /// Whether it may see machine code and its addresses in the engine's memory, as a process that sees the kernel's
+    /// (`CAP_SYSLOG`, `kptr_restrict`). Default: it may not.
+    fn sees_addresses(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a signal waits for the thread that calls, or it has gone. Asked while the call takes long. Default: no.
+    fn interrupted(&mut self) -> bool {
+        false
     }
 
     /// The perf event that a descriptor refers to. Without perf events, none does.

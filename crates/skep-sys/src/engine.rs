@@ -38,6 +38,26 @@ pub trait Engine: Sized + 'static {
     /// [`Errno::EINVAL`] if they are malformed.
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Self::Types, Errno>;
 
+    /// The bytes that types were parsed from.
+    fn bytes_of_types<'a>(&self, types: &'a Self::Types) -> &'a [u8];
+
+    /// The types of the kernel that clients believe to run on, if there are some.
+    fn kernel_types(&self) -> Option<Self::Types>;
+
+    /// Changes instructions, eight bytes each, so that they fit the kernel's types. `log` receives lines about what is
+    /// wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if the record, the types and the instructions do not fit each other.
+    fn relocate(
+        &self,
+        insns: &mut [u8],
+        types: &Self::Types,
+        relocations: &[CoreRelocation],
+        log: &mut dyn FnMut(&str),
+    ) -> Result<(), Errno>;
+
     /// Creates a map.
     ///
     /// # Errors
@@ -121,18 +141,28 @@ pub trait Engine: Sized + 'static {
     /// What is known about a loaded program.
     fn facts(&self, program: &Self::Program) -> ProgramFacts;
 
+    /// The machine code of a program.
+    fn machine_code(&self, program: &Self::Program) -> MachineCode;
+
     /// Begins or ends to count runs of programs and their time, for [`ProgramFacts`].
     fn count_runs(&self, on: bool);
 
     /// What test runs of programs like this one take.
     fn runs_on(&self, program: &Self::Program) -> RunsOn;
 
-    /// Runs a program as `BPF_PROG_TEST_RUN` does.
+    /// Runs a program as `BPF_PROG_TEST_RUN` does. If that takes long, the client is asked between two runs, every few
+    /// milliseconds, whether a signal has come.
     ///
     /// # Errors
     ///
-    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input.
-    fn run(&self, program: &Self::Program, request: &RunRequest) -> Result<RunAnswer, Errno>;
+    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input; [`Errno::EINTR`] if it was
+    /// interrupted.
+    fn run(
+        &self,
+        program: &Self::Program,
+        request: &RunRequest,
+        client: &mut dyn Client,
+    ) -> Result<RunAnswer, Errno>;
 
     /// Whether a program's results say that it runs only where it expects to (`BPF_CGROUP_INET_EGRESS`).
     fn needs_expected_place(&self, program: &Self::Program) -> bool;
@@ -165,6 +195,39 @@ pub trait Engine: Sized + 'static {
     ///
     /// Those of Linux for the place; then nothing has changed. Without programs there is none.
     fn place(&self, place: &Place, programs: &[&Self::Program]) -> Result<(), Errno>;
+}
+
+/// The client of a test run, as the engine and the running program see it.
+pub trait Client {
+    /// Whether a signal waits for it.
+    fn interrupted(&mut self) -> bool;
+
+    /// Copies bytes from its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EFAULT`] if not all of them can be read.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Makes a system call for it: `bpf_sys_bpf`. The attributes are the program's, and so is what they point to:
+    /// `memory` copies from there, or fails with [`Errno::EFAULT`].
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] for commands that programs may not give; those of the call.
+    fn call(
+        &mut self,
+        command: u32,
+        attributes: &[u8],
+        memory: &dyn Fn(u64, &mut [u8]) -> Result<(), Errno>,
+    ) -> Result<i64, Errno>;
+
+    /// Closes a descriptor that this run has made: `bpf_sys_close`.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] for any other.
+    fn close(&mut self, descriptor: i32) -> Result<(), Errno>;
 }
 
 /// A value to write.
@@ -251,6 +314,19 @@ pub struct LineInfo {
     pub line_and_column: u32,
 }
 
+/// `struct bpf_core_relo`: an instruction whose number depends on the kernel's types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreRelocation {
+    /// The instruction.
+    pub slot: u32,
+    /// The type of the program's that it is about.
+    pub ty: u32,
+    /// The offset of a string in the types: the way into the type.
+    pub path: u32,
+    /// What is asked, a number of `enum bpf_core_relo_kind`.
+    pub kind: u32,
+}
+
 /// What is known about a loaded program.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramFacts {
@@ -270,6 +346,19 @@ pub struct ProgramFacts {
     pub run_time: u64,
     /// How often it ran while statistics were on.
     pub run_count: u64,
+}
+
+/// The machine code of a program.
+#[derive(Clone, Debug, Default)]
+pub struct MachineCode {
+    /// The address of its first byte.
+    pub address: u64,
+    /// The code.
+    pub bytes: Vec<u8>,
+    /// Where each function begins in it, in ascending order; the first at 0.
+    pub functions: Vec<u32>,
+    /// Where the code of each instruction begins in it.
+    pub slots: Vec<u32>,
 }
 
 /// What a test run takes.

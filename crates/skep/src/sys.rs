@@ -10,6 +10,12 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod code_tests;
+#[cfg(test)]
+mod kernel_types_tests;
 mod lacking;
 mod log;
 mod maps;
@@ -27,8 +33,8 @@ use places::Places;
 use skep_abi::MapKind;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest,
-    RunsOn, Value,
+    Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
+    ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 use std::sync::Arc;
 
@@ -48,13 +54,20 @@ pub struct SysEngine {
     host_types: Option<Arc<Btf>>,
     places: Places,
     lacking: lacking::Lacking,
+    waiting: run::Waiting,
 }
 
 impl SysEngine {
     /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
     pub fn new(runtime: Runtime, world: Option<World>) -> Self {
-        let lacking = lacking::Lacking::default();
-        Self { runtime, world, host_types: None, places: Places::default(), lacking }
+        Self {
+            runtime,
+            world,
+            host_types: None,
+            places: Places::default(),
+            lacking: lacking::Lacking::default(),
+            waiting: run::Waiting::default(),
+        }
     }
 
     /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
@@ -113,6 +126,11 @@ impl Engine for SysEngine {
     }
 
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Arc<Btf>, Errno> {
+        // Clients give types alone; a file of another kind around them is none of theirs.
+        if bytes.starts_with(b"\x7fELF") {
+            log("Invalid magic");
+            return Err(Errno::EINVAL);
+        }
         match Btf::parse(bytes) {
             Ok(types) => Ok(Arc::new(types)),
             Err(error) => {
@@ -120,6 +138,27 @@ impl Engine for SysEngine {
                 Err(Errno::EINVAL)
             }
         }
+    }
+
+    fn bytes_of_types<'a>(&self, types: &'a Arc<Btf>) -> &'a [u8] {
+        types.bytes()
+    }
+
+    fn kernel_types(&self) -> Option<Arc<Btf>> {
+        self.host_types.clone()
+    }
+
+    fn relocate(
+        &self,
+        insns: &mut [u8],
+        types: &Arc<Btf>,
+        relocations: &[CoreRelocation],
+        log: &mut dyn FnMut(&str),
+    ) -> Result<(), Errno> {
+        programs::relocate(insns, types, self.host_types.as_deref(), relocations).map_err(|reason| {
+            log(&reason);
+            Errno::EINVAL
+        })
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
@@ -189,12 +228,27 @@ impl Engine for SysEngine {
         program.facts()
     }
 
+    fn machine_code(&self, program: &SysProgram) -> MachineCode {
+        program.machine_code()
+    }
+
     fn runs_on(&self, program: &SysProgram) -> RunsOn {
         run::runs_on(program.program())
     }
 
-    fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {
-        let answer = run::run(self.world.as_ref(), program.program(), request);
+    fn run(
+        &self,
+        program: &SysProgram,
+        request: &RunRequest,
+        client: &mut dyn Client,
+    ) -> Result<RunAnswer, Errno> {
+        let mut runs = run::Runs {
+            runtime: &self.runtime,
+            waiting: &self.waiting,
+            types: self.host_types.as_deref(),
+            client,
+        };
+        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer

@@ -4,6 +4,8 @@
 //! variable `SCENARIO` says.
 
 mod groups;
+mod interrupted;
+mod loaders;
 mod mapped;
 mod netlink;
 mod perf;
@@ -394,6 +396,8 @@ fn application() {
         other => {
             let known = mapped::application(other)
                 || groups::application(other)
+                || interrupted::application(other)
+                || loaders::application(other)
                 || perf::application(other)
                 || netlink::application(other)
                 || preloaded::application(other)

@@ -26,6 +26,7 @@ fn plan(max_entries: u32) -> Plan {
         lru: false,
         on_demand: false,
         owns: false,
+        seed: crate::seed::Seed::random(),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES, TargetFunction};
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
-use skep_sys::{Errno, ProgramFacts, ProgramRequest};
+use skep_sys::{CoreRelocation, Errno, MachineCode, ProgramFacts, ProgramRequest};
 use skep_verifier::Code;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -123,10 +123,11 @@ impl SysProgram {
 
     pub(super) fn facts(&self) -> ProgramFacts {
         let verified = self.program.verified();
+        let compiled = u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX);
         ProgramFacts {
             tag: self.tag,
             translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
-            compiled: u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX),
+            compiled,
             functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
@@ -134,6 +135,37 @@ impl SysProgram {
             run_count: self.program.image().counted.runs(),
         }
     }
+
+    pub(super) fn machine_code(&self) -> MachineCode {
+        let compiled = self.program.compiled();
+        let mut bytes = compiled.text().bytes();
+        bytes.truncate(compiled.code_bytes());
+        MachineCode {
+            address: compiled.text().address() as u64,
+            bytes,
+            functions: compiled.functions().to_vec(),
+            slots: compiled.offsets().to_vec(),
+        }
+    }
+}
+
+/// Makes instructions fit the host's types. The error says what is wrong.
+pub(super) fn relocate(
+    bytes: &mut [u8],
+    own: &Btf,
+    host: Option<&Btf>,
+    relocations: &[CoreRelocation],
+) -> Result<(), String> {
+    let mut insns = skep_isa::decode_bytes(bytes).map_err(|error| error.to_string())?;
+    let records = relocations.iter().map(|relocation| {
+        let CoreRelocation { slot, ty, path, kind } = *relocation;
+        skep_elf::CoreRecord { slot, ty, path, kind }
+    });
+    skep_elf::relocate_core(&mut insns, own, host, records).map_err(|error| error.to_string())?;
+    let relocated = skep_isa::encode_bytes(&insns).map_err(|error| error.to_string())?;
+    // No relocation changes how many there are.
+    bytes.copy_from_slice(&relocated);
+    Ok(())
 }
 
 /// The type of that number, for that attachment.

@@ -16,6 +16,8 @@ pub(super) struct Process {
     /// Other files: directories of control groups, and of its network namespace.
     pub(super) files: BTreeMap<i32, File>,
     pub(super) network: u64,
+    /// Whether it sees machine code.
+    pub(super) sees_addresses: bool,
 }
 
 /// A file that is no object of the system call.
@@ -66,6 +68,16 @@ impl Caller<SysEngine> for Seen<'_> {
         Ok(free)
     }
 
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let free = |number: &i32| !taken.contains(number) && !self.0.descriptors.contains_key(number);
+        (500..600).rev().find(free).ok_or(Errno::EMFILE)
+    }
+
+    fn install_at(&mut self, number: i32, handle: Handle<SysEngine>) -> Result<(), Errno> {
+        self.0.descriptors.insert(number, handle);
+        Ok(())
+    }
+
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
         let inside = path.strip_prefix(b"/sys/fs/bpf/").is_some_and(|name| !name.contains(&b'/'));
         if !inside {
@@ -95,6 +107,10 @@ impl Caller<SysEngine> for Seen<'_> {
             Some(File::Network(number)) => Ok(*number),
             _ => self.handle(descriptor).and(Err(Errno::EINVAL)),
         }
+    }
+
+    fn sees_addresses(&mut self) -> bool {
+        self.0.sees_addresses
     }
 
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
@@ -152,6 +168,7 @@ impl Process {
             pins: BTreeMap::new(),
             files: BTreeMap::new(),
             network: 1,
+            sees_addresses: true,
         }
     }
 
@@ -279,19 +296,7 @@ fn elements_are_written_read_walked_and_deleted() {
     assert_eq!(process.update(map, &key(1), &[0; 8], 9), Err(Errno::EINVAL));
     assert_eq!(process.lookup(map, &key(2), 8).unwrap(), 2u64.to_ne_bytes());
     assert_eq!(process.lookup(map, &key(9), 8), Err(Errno::ENOENT));
-    let mut seen = Vec::new();
-    let (next, mut address) = (process.put(&[0; 4]), 0);
-    loop {
-        let attr = Attr::default().u32(0, map as u32).u64(8, address).u64(16, next);
-        match process.call(Command::MapGetNextKey, &attr) {
-            Ok(_) => seen.push(u32::from_ne_bytes(process.get(next, 4).try_into().unwrap())),
-            Err(error) => {
-                assert_eq!(error, Errno::ENOENT);
-                break;
-            }
-        }
-        address = next;
-    }
+    let mut seen = walk(&mut process, map);
     seen.sort_unstable();
     assert_eq!(seen, [1, 2, 3]);
     process.element(Command::MapDeleteElem, map, &key(1), 0, 0).unwrap();
@@ -300,6 +305,53 @@ fn elements_are_written_read_walked_and_deleted() {
     process.element(Command::MapLookupAndDeleteElem, map, &key(2), room, 0).unwrap();
     assert_eq!(process.get(room, 8), 2u64.to_ne_bytes());
     assert_eq!(process.lookup(map, &key(2), 8), Err(Errno::ENOENT));
+}
+
+/// The keys of a map, in its order.
+fn walk(process: &mut Process, map: i32) -> Vec<u32> {
+    let mut seen = Vec::new();
+    let (next, mut address) = (process.put(&[0; 4]), 0);
+    loop {
+        let attr = Attr::default().u32(0, map as u32).u64(8, address).u64(16, next);
+        match process.call(Command::MapGetNextKey, &attr) {
+            Ok(_) => seen.push(u32::from_ne_bytes(process.get(next, 4).try_into().unwrap())),
+            Err(error) => {
+                assert_eq!(error, Errno::ENOENT);
+                return seen;
+            }
+        }
+        address = next;
+    }
+}
+
+#[test]
+fn tables_without_a_seed_are_walked_in_the_same_order() {
+    const KEYS: u32 = 64;
+    // Hash tables, those of each CPU, and those that forget.
+    for (kind, value) in [(HASH, 8), (5, 16), (9, 8), (10, 16)] {
+        let walked = |flags: u32| {
+            let mut process = Process::new();
+            let attr = Attr::default().u32(0, kind).u32(4, 4).u32(8, 8).u32(12, 2 * KEYS).u32(16, flags);
+            let map = process.call(Command::MapCreate, &attr).unwrap() as i32;
+            for key in 0..KEYS {
+                process.update(map, &key.to_ne_bytes(), &vec![0; value], 0).unwrap();
+            }
+            let order = walk(&mut process, map);
+            // A batch walks buckets in the same order.
+            let (keys, values) = (process.put(&[0; 4 * 64]), process.put(&[0; 16 * 64]));
+            let (next, zero) = (process.put(&[0; 8]), 0);
+            let attr = Attr::default().u64(0, zero).u64(8, next).u64(16, keys).u64(24, values);
+            let attr = attr.u32(32, KEYS).u32(36, map as u32).u64(40, 0).u64(48, 0);
+            let ended = process.call(Command::MapLookupBatch, &attr);
+            assert!(matches!(ended, Ok(0) | Err(Errno::ENOENT)), "{ended:?}");
+            let batch: Vec<u32> =
+                process.get(keys, 256).as_chunks::<4>().0.iter().copied().map(u32::from_ne_bytes).collect();
+            (order, batch)
+        };
+        const ZERO_SEED: u32 = 1 << 6;
+        assert_eq!(walked(ZERO_SEED), walked(ZERO_SEED), "kind {kind}");
+        assert_ne!(walked(0), walked(0), "kind {kind}: a seed of its own");
+    }
 }
 
 #[test]
@@ -567,7 +619,7 @@ fn batches_move_many_elements() {
 }
 
 /// Types: `int`, a prototype without parameters that returns it, a function `f` of that prototype, exported.
-fn types_of_a_function() -> Vec<u8> {
+pub(super) fn types_of_a_function() -> Vec<u8> {
     let words: [u32; 12] = [
         1,
         1 << 24,

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
-use skep_btf::Btf;
+use skep_btf::{Btf, CheckFault};
 use skep_sys::{
     Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
     Value,
@@ -102,13 +102,20 @@ impl Engine for SysEngine {
     }
 
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Arc<Btf>, Errno> {
-        match Btf::parse(bytes) {
-            Ok(types) => Ok(Arc::new(types)),
-            Err(error) => {
-                log(&error.to_string());
-                Err(Errno::EINVAL)
+        let types = Btf::parse(bytes).map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
+        })?;
+        types.check().map_err(|malformed| {
+            log(&malformed.to_string());
+            match malformed.fault {
+                CheckFault::Invalid => Errno::EINVAL,
+                CheckFault::Encoding => Errno::ENOTSUPP,
+                CheckFault::Endless => Errno::EEXIST,
+                CheckFault::Deep => Errno::E2BIG,
             }
-        }
+        })?;
+        Ok(Arc::new(types))
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod check;
 mod error;
 mod ext;
 mod header;
@@ -46,6 +47,7 @@ mod types;
 mod walk;
 
 pub use btf::{Btf, MAX_CHAIN};
+pub use check::{CheckFault, Malformed};
 pub use error::{Error, Fault};
 pub use ext::{Block, Ext};
 pub use index::essential_name;

@@ -31,7 +31,7 @@ use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
 use skep_abi::MapKind;
-use skep_btf::Btf;
+use skep_btf::{Btf, CheckFault};
 use skep_sys::{
     Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
     ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
@@ -131,13 +131,20 @@ impl Engine for SysEngine {
             log("Invalid magic");
             return Err(Errno::EINVAL);
         }
-        match Btf::parse(bytes) {
-            Ok(types) => Ok(Arc::new(types)),
-            Err(error) => {
-                log(&error.to_string());
-                Err(Errno::EINVAL)
+        let types = Btf::parse(bytes).map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
+        })?;
+        types.check().map_err(|malformed| {
+            log(&malformed.to_string());
+            match malformed.fault {
+                CheckFault::Invalid => Errno::EINVAL,
+                CheckFault::Encoding => Errno::ENOTSUPP,
+                CheckFault::Endless => Errno::EEXIST,
+                CheckFault::Deep => Errno::E2BIG,
             }
-        }
+        })?;
+        Ok(Arc::new(types))
     }
 
     fn bytes_of_types<'a>(&self, types: &'a Arc<Btf>) -> &'a [u8] {

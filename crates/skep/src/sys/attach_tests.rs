@@ -120,6 +120,7 @@ fn attachments_end_with_their_control_group() {
     let (outer, inner) = (process.group(&[1], 10), process.group(&[1, 10], 11));
     let program = process.returning(CGROUP_SKB, 1);
     process.attach(outer, program, 0, MULTI).unwrap();
+    process.attach(outer, program, 1, MULTI).unwrap();
     let link = process.link(inner, program, 0, 0).unwrap();
     assert_eq!((process.count(inner, false), process.count(inner, true)), (Ok(1), Ok(2)));
     assert_eq!(process.system.control_groups(), [10, 11]);

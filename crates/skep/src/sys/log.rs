@@ -121,6 +121,8 @@ mod tests {
     /// The types of socket filters and of XDP.
     const SOCKET_FILTER: u32 = 1;
     const XDP: u32 = 6;
+    /// Of probes.
+    const KPROBE: u32 = 2;
 
     /// The last lines of the log at that level, the last first.
     fn refused(program_type: u32, text: &str, level: u32) -> (Errno, Vec<String>) {
@@ -135,7 +137,13 @@ mod tests {
             (XDP, "r0 = r7\nexit", Errno::EACCES, "R7 !read_ok"),
             (XDP, "call 195896080\nexit", Errno::EINVAL, "invalid func unknown#195896080"),
             (XDP, "call 4000\nexit", Errno::EINVAL, "invalid func unknown#4000"),
-            // Of another type of program; known to the kernel, and not provided here.
+            // Provided to no program here; of another type of program.
+            (
+                KPROBE,
+                "r1 = r10\nr1 += -24\nr2 = 24\nr3 = 0\ncall 176\nr0 = 0\nexit",
+                Errno::EINVAL,
+                "program of this type cannot use helper bpf_get_branch_snapshot#176",
+            ),
             (
                 XDP,
                 "call 18\nexit",

@@ -106,3 +106,44 @@ fn accepted_programs_leave_no_object_but_the_worlds() {
         assert_eq!(runtime.objects(), idle, "{name}");
     }
 }
+
+#[test]
+fn programs_in_c_are_in_every_state_what_the_verifier_says() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/machine/machine.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let world = world();
+    let runtime = runtime(&world);
+    runtime.trace_objects();
+    let module = runtime.load(&object).expect("it loads");
+    let variables = module.map(".bss").expect("variables");
+    let mut results = std::collections::BTreeSet::new();
+    for round in 0u64..9 {
+        variables.update(&[0; 4], &(round % 3).to_ne_bytes(), crate::UpdateFlags::Any).expect("an update");
+        for program in module.programs() {
+            let mut context = Context::of(program).expect("a context");
+            let result = match round % 2 {
+                0 => program.run_context_with(Engine::Jit, &mut context).expect("a run"),
+                _ => program.run_context_checked(&mut context).expect("a run").unwrap_or_else(|violation| {
+                    panic!("{}: {violation}", program.name())
+                }),
+            };
+            results.insert((program.name().to_owned(), result));
+        }
+        let changed = world.change(|machine| {
+            // Tasks and cgroups come and go.
+            match machine.tasks.remove(&2) {
+                Some(_) => drop(machine.cgroups.remove(&2)),
+                None => {
+                    machine.cgroups.insert(2, Cgroup { id: 2, parent: Some(1), ..Cgroup::default() });
+                    machine.tasks.insert(2, Task { pid: 2, tgid: 1, cgroup: 2, ..Task::default() });
+                }
+            }
+            Ok::<(), ()>(())
+        });
+        changed.expect("a change");
+    }
+    assert!(results.len() > 30, "{results:?}");
+    drop(module);
+    // The idle task and the world's, and their cgroups.
+    assert!(runtime.objects() <= 6, "{}", runtime.objects());
+}

@@ -350,8 +350,8 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.flags.contains(either) {
         return Err(MapError::NeitherReadNorWrite { map: map() });
     }
-    let of_owners = def.kind.is_storage()
-        && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
+    let of_owners =
+        def.kind.is_storage() && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
     if (def.kind == MapKind::LpmTrie || of_owners) && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map(), kind: def.kind });
     }

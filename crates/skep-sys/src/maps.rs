@@ -53,8 +53,7 @@ pub(crate) mod kind {
 }
 
 /// Maps whose elements belong to objects, which callers name by descriptors. They have no keys to walk over.
-const OF_OBJECTS: [u32; 4] =
-    [kind::SK_STORAGE, kind::INODE_STORAGE, kind::TASK_STORAGE, kind::CGRP_STORAGE];
+const OF_OBJECTS: [u32; 4] = [kind::SK_STORAGE, kind::INODE_STORAGE, kind::TASK_STORAGE, kind::CGRP_STORAGE];
 
 const F_NUMA_NODE: u32 = 1 << 2;
 const F_RDONLY: u32 = 1 << 3;
@@ -365,12 +364,7 @@ impl<E: Engine> System<E> {
     }
 
     /// The key of an element that belongs to an object, from a descriptor of that object. Others stay as they are.
-    fn owner(
-        &self,
-        caller: &mut impl Caller<E>,
-        map: &MapObject<E>,
-        key: Vec<u8>,
-    ) -> Result<Vec<u8>, Errno> {
+    fn owner(&self, caller: &mut impl Caller<E>, map: &MapObject<E>, key: Vec<u8>) -> Result<Vec<u8>, Errno> {
         let descriptor = index_of(&key).cast_signed();
         let number = match map.kind() {
             kind::TASK_STORAGE => caller.process(descriptor)?.into(),

@@ -477,7 +477,9 @@ impl<'a> Linker<'a> {
     /// `bpf_get_local_storage` never fails.
     fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
         match map.kind() {
-            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => self.runtime.shared().surroundings.add_storage(map),
+            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+                self.runtime.shared().surroundings.add_storage(map)
+            }
             MapKind::CgroupStorage | MapKind::PercpuCgroupStorage => map.begin_storage()?,
             _ => {}
         }
@@ -569,7 +571,8 @@ impl<'a> Linker<'a> {
         // Only programs with types allocate others.
         let types = self.object.types().ok_or_else(|| damaged(skep_btf::Error::TypeMissing { id: ty }))?;
         let fields = types.special_fields(ty).map_err(damaged)?;
-        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
+        let shape =
+            Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
         Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 

@@ -123,9 +123,10 @@ fn programs_in_c_are_in_every_state_what_the_verifier_says() {
             let mut context = Context::of(program).expect("a context");
             let result = match round % 2 {
                 0 => program.run_context_with(Engine::Jit, &mut context).expect("a run"),
-                _ => program.run_context_checked(&mut context).expect("a run").unwrap_or_else(|violation| {
-                    panic!("{}: {violation}", program.name())
-                }),
+                _ => program
+                    .run_context_checked(&mut context)
+                    .expect("a run")
+                    .unwrap_or_else(|violation| panic!("{}: {violation}", program.name())),
             };
             results.insert((program.name().to_owned(), result));
         }

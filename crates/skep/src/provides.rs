@@ -69,8 +69,9 @@ pub(crate) fn holds_machine_objects(program: &Verified) -> bool {
     let mut reached = program.insns().iter().zip(program.facts()).filter(|(_, fact)| fact.reached);
     reached.any(|(insn, _)| match insn {
         Insn::Call { target: CallTarget::Helper(id) } => *id == GET_CURRENT_TASK_BTF,
-        Insn::Call { target: CallTarget::Kfunc { id, .. } } => own_kfunc(id.cast_unsigned())
-            .is_some_and(|own| matches!(own.returns, OwnReturn::Machine(_))),
+        Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+            own_kfunc(id.cast_unsigned()).is_some_and(|own| matches!(own.returns, OwnReturn::Machine(_)))
+        }
         _ => false,
     })
 }

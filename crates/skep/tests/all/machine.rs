@@ -26,7 +26,12 @@ fn task(pid: u32, cgroup: u64) -> Task {
 }
 
 fn change(world: &World, change: impl FnOnce(&mut Machine)) {
-    world.change(|machine| { change(machine); Ok::<(), ()>(()) }).expect("a change");
+    world
+        .change(|machine| {
+            change(machine);
+            Ok::<(), ()>(())
+        })
+        .expect("a change");
 }
 
 struct Loaded {
@@ -78,6 +83,7 @@ fn members_are_those_of_the_world_at_the_places_of_the_programs_own_structures()
     in_each(|world, loaded| {
         assert_eq!(loaded.run("current_task"), 7 << 32 | 7);
         assert_eq!(loaded.run("current_level"), 2);
+        assert_eq!(loaded.run("current_group"), 3 << 32 | 3);
         assert_eq!(loaded.asked("found_tgid", 8), 7);
         assert_eq!(loaded.asked("found_tgid", 5), -1);
         change(world, |machine| machine.task = Some(Task { tgid: 70, cgroup: 1, ..task(7, 1) }));
@@ -210,23 +216,24 @@ fn threads_find_keep_and_count_while_tasks_come_and_go() {
         let loaded = Loaded::new(&world, engine);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for name in ["keep_task", "kept_level", "kept_acquired", "count_kept", "drop_task", "current_level"] {
+            for name in
+                ["keep_task", "kept_level", "kept_acquired", "count_kept", "drop_task", "current_level"]
+            {
                 let (loaded, done) = (&loaded, &done);
                 scope.spawn(move || {
                     // Relaxed: it only ends the loop.
                     while !done.load(Ordering::Relaxed) {
-                        let result = if name == "keep_task" { loaded.asked(name, 8) } else { loaded.run(name) };
+                        let result =
+                            if name == "keep_task" { loaded.asked(name, 8) } else { loaded.run(name) };
                         assert!((-3..1 << 40).contains(&result), "{name}: {result}");
                     }
                 });
             }
             for round in 0..300u64 {
-                change(&world, |machine| {
-                    match round % 3 {
-                        0 => drop(machine.tasks.remove(&8)),
-                        1 => drop(machine.tasks.insert(8, task(8, 1 + round % 2))),
-                        _ => machine.task = Some(task(7, 1 + round % 3)),
-                    }
+                change(&world, |machine| match round % 3 {
+                    0 => drop(machine.tasks.remove(&8)),
+                    1 => drop(machine.tasks.insert(8, task(8, 1 + round % 2))),
+                    _ => machine.task = Some(task(7, 1 + round % 3)),
                 });
             }
             done.store(true, Ordering::Relaxed);
@@ -243,6 +250,11 @@ fn without_types_nothing_is_read_of_a_task() {
     let bytes = skep::isa::encode_bytes(&skep::isa::assemble(text).expect("a program")).expect("bytes");
     let kind = skep::abi::ProgramType::from_name("syscall").expect("a type");
     let object = Object::from_bytecode("reads", kind, &bytes).expect("an object");
-    let error = Runtime::builder().world(&world()).build().expect("a runtime").load(&object).expect_err("refused");
-    assert!(matches!(error, Error::Refused(_)) && error.to_string().contains("programs load pid, tgid, cgroups whole"), "{error}");
+    let error =
+        Runtime::builder().world(&world()).build().expect("a runtime").load(&object).expect_err("refused");
+    assert!(
+        matches!(error, Error::Refused(_))
+            && error.to_string().contains("programs load pid, tgid, cgroups whole"),
+        "{error}"
+    );
 }

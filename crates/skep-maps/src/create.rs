@@ -383,8 +383,11 @@ fn check_extra(def: &MapDef) -> Result<(), MapError> {
 /// Special fields, which copies skip.
 fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
-    if let Some(field) = def.misplaced() {
-        let allowed = PROVIDED.iter().copied().filter(|kind| holders(field.kind).contains(kind)).collect();
+    // No memory of a process is pinned here, so nothing makes such a pointer true.
+    let pinned = |field: &&SpecialField| matches!(field.kind, SpecialKind::Uptr { .. });
+    if let Some(field) = def.misplaced().or_else(|| def.fields.iter().find(pinned)) {
+        let holds = |kind: &MapKind| holders(field.kind).contains(kind) && !pinned(&field);
+        let allowed = PROVIDED.iter().copied().filter(holds).collect();
         return Err(MapError::FieldNotAllowed {
             map: map(),
             kind: def.kind,

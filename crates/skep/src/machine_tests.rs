@@ -148,3 +148,27 @@ fn programs_in_c_are_in_every_state_what_the_verifier_says() {
     // The idle task and the world's, and their cgroups.
     assert!(runtime.objects() <= 6, "{}", runtime.objects());
 }
+
+/// Programs of which the calls that begin and end a read section are taken out: nothing that was found there can be
+/// read, since it may be gone.
+#[test]
+fn what_may_be_gone_is_not_read() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/machine/machine.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let section = ["bpf_rcu_read_lock", "bpf_rcu_read_unlock"].map(skep_abi::own_kfunc_number);
+    for name in ["kept_pid", "kept_level", "kept_acquired", "count_kept", "current_level", "current_group"] {
+        let mut source = object.linked(name, crate::ProgramOptions::default()).expect("a program");
+        for insn in &mut source.insns {
+            if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn
+                && section.contains(&Some(*id as u32))
+            {
+                *insn = skep_isa::assemble("r0 = 0").expect("an instruction")[0];
+            }
+        }
+        let attack = Object::from_sources(vec![source], object.maps().to_vec(), object.types().cloned());
+        let error = runtime(&world()).load(&attack).expect_err(name);
+        let Error::Refused(refusal) = &error else { panic!("{name}: {error}") };
+        let words = ["known to be alive", "which is untrusted"];
+        assert!(words.iter().any(|word| refusal.to_string().contains(word)), "{name}: {refusal}");
+    }
+}

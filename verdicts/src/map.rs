@@ -119,7 +119,9 @@ impl Field {
             return Err(format!("{what} is outside of the value"));
         }
         if typed != of.is_some() {
-            return Err(format!("expected a type after kptr, pkptr, ukptr, list and tree alone, found {word}"));
+            return Err(format!(
+                "expected a type after kptr, pkptr, ukptr, list and tree alone, found {word}"
+            ));
         }
         Ok(Some(Self { what: what.to_owned(), offset, of }))
     }

@@ -34,8 +34,8 @@ pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, 
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use machine::{
-    CGROUP_BYTES, MACHINE_FIELDS, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS, MachineField,
-    TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
+    CGROUP_BYTES, CGROUP_KN, MACHINE_FIELDS, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS,
+    MachineField, TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
 };
 pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
 pub use own::{
@@ -47,7 +47,8 @@ pub use program::{
     Prototype, TargetFunction, UNRELOCATED,
 };
 pub use skep_btf::{
-    CGROUP, CPU_MASK, CSS_SET, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK, machine_type, machine_type_name,
+    CGROUP, CPU_MASK, CSS_SET, KERNFS_NODE, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK,
+    machine_type, machine_type_name,
 };
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;

@@ -214,23 +214,11 @@ pub static OWN_KFUNCS: [OwnKfunc; 81] = [
     own("bpf_task_release", A_TASK, OwnReturn::Nothing),
     own("bpf_task_from_pid", &[OwnParam::Number], OwnReturn::Machine(TASK)),
     own("bpf_task_from_vpid", &[OwnParam::Number], OwnReturn::Machine(TASK)),
-    own(
-        "bpf_task_under_cgroup",
-        &[OwnParam::Machine(TASK), OwnParam::Machine(CGROUP)],
-        OwnReturn::Number,
-    ),
-    own(
-        "bpf_task_get_cgroup1",
-        &[OwnParam::Machine(TASK), OwnParam::Number],
-        OwnReturn::Machine(CGROUP),
-    ),
+    own("bpf_task_under_cgroup", &[OwnParam::Machine(TASK), OwnParam::Machine(CGROUP)], OwnReturn::Number),
+    own("bpf_task_get_cgroup1", &[OwnParam::Machine(TASK), OwnParam::Number], OwnReturn::Machine(CGROUP)),
     own("bpf_cgroup_acquire", A_CGROUP, OwnReturn::Machine(CGROUP)),
     own("bpf_cgroup_release", A_CGROUP, OwnReturn::Nothing),
-    own(
-        "bpf_cgroup_ancestor",
-        &[OwnParam::Machine(CGROUP), OwnParam::Number],
-        OwnReturn::Machine(CGROUP),
-    ),
+    own("bpf_cgroup_ancestor", &[OwnParam::Machine(CGROUP), OwnParam::Number], OwnReturn::Machine(CGROUP)),
     own("bpf_cgroup_from_id", &[OwnParam::Number], OwnReturn::Machine(CGROUP)),
 ];
 

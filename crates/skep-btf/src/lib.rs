@@ -53,7 +53,8 @@ pub use ext::{Block, Ext};
 pub use index::essential_name;
 pub use layout::ObjectLayouts;
 pub use special::{
-    CGROUP, CPU_MASK, CSS_SET, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK, machine_type, machine_type_name,
+    CGROUP, CPU_MASK, CSS_SET, KERNFS_NODE, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK,
+    machine_type, machine_type_name,
 };
 pub use strings::{MAX_NAME, string_at};
 pub use tags::{DeclTag, Pointer};

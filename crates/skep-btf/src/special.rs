@@ -20,16 +20,23 @@ pub const OWN_TYPE: u32 = 1 << 31;
 /// many types. Kept pointers to masks have it with [`OWN_TYPE`].
 pub const CPU_MASK: u32 = OWN_TYPE - 1;
 /// The same for the tasks of a runtime's machine (`struct task_struct`). Programs do not make them, so kept pointers to
-/// tasks have the number alone; likewise for the next two.
+/// tasks have the number alone; likewise for the next three.
 pub const TASK: u32 = OWN_TYPE - 2;
 /// The same for cgroups (`struct cgroup`).
 pub const CGROUP: u32 = OWN_TYPE - 3;
 /// The same for what leads from a task to its cgroup (`struct css_set`).
 pub const CSS_SET: u32 = OWN_TYPE - 4;
 
+/// The same for what has a cgroup's number (`struct kernfs_node`).
+pub const KERNFS_NODE: u32 = OWN_TYPE - 5;
+
 /// The objects of a runtime's machine: the names of their structures, the numbers, and what texts call many of them.
-const MACHINE: [(&str, u32, &str); 3] =
-    [("task_struct", TASK, "tasks"), ("cgroup", CGROUP, "cgroups"), ("css_set", CSS_SET, "sets of cgroups")];
+const MACHINE: [(&str, u32, &str); 4] = [
+    ("task_struct", TASK, "tasks"),
+    ("cgroup", CGROUP, "cgroups"),
+    ("css_set", CSS_SET, "sets of cgroups"),
+    ("kernfs_node", KERNFS_NODE, "nodes of cgroups"),
+];
 
 /// The number of the structure of that name, if a runtime's machine has such objects.
 pub fn machine_type(name: &str) -> Option<u32> {

@@ -290,10 +290,14 @@ impl Caller<SysEngine> for Process<'_> {
         if link.as_bytes() != b"anon_inode:[pidfd]" && !link.as_bytes().starts_with(b"pidfd:[") {
             return Err(Errno::EBADF);
         }
-        let about = std::fs::read_to_string(self.path(&format!("fdinfo/{descriptor}"))).or(Err(Errno::EBADF))?;
-        let number = self.still(about)?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+        let about =
+            std::fs::read_to_string(self.path(&format!("fdinfo/{descriptor}"))).or(Err(Errno::EBADF))?;
+        let number =
+            self.still(about)?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
         // -1 once it has ended, 0 if it is in no namespace of the supervisor.
-        number.and_then(|number: i64| u32::try_from(number).ok().filter(|number| *number > 0)).ok_or(Errno::ENOENT)
+        number
+            .and_then(|number: i64| u32::try_from(number).ok().filter(|number| *number > 0))
+            .ok_or(Errno::ENOENT)
     }
 
     fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {

@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
 use skep_abi::{
-    Access, ArenaLink, ArgKind, Callback, HelperProto, MapDef, ProgramType, RetKind, machine_type, own_kfunc,
+    Access, ArenaLink, ArgKind, Callback, HelperFlags, HelperProto, MapDef, ProgramType, RetKind,
+    machine_type, own_kfunc,
 };
 use skep_isa::{CallTarget, Insn, Reg, Size, semantics};
 use skep_verifier::{Machine, MachineFrame, Object};
@@ -268,7 +269,8 @@ impl<'a, 'r> Checking<'a, 'r> {
                 ArgKind::Context if value != self.context => return bad,
                 // Other objects are those of a host's types.
                 ArgKind::Object { types, nullable }
-                    if types.iter().any(|name| machine_type(name).is_some())
+                    if proto.flags.has(HelperFlags::MACHINE)
+                        && types.iter().any(|name| machine_type(name).is_some())
                         && !(nullable && value == 0)
                         && !self.is_opaque(value) =>
                 {

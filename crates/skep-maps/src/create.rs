@@ -369,8 +369,8 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.flags.contains(either) {
         return Err(MapError::NeitherReadNorWrite { map: map() });
     }
-    let of_owners = def.kind.is_storage()
-        && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
+    let of_owners =
+        def.kind.is_storage() && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
     if (def.kind == MapKind::LpmTrie || of_owners) && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map(), kind: def.kind });
     }
@@ -402,8 +402,11 @@ fn check_extra(def: &MapDef) -> Result<(), MapError> {
 /// Special fields, which copies skip.
 fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
-    if let Some(field) = def.misplaced() {
-        let allowed = PROVIDED.iter().copied().filter(|kind| holders(field.kind).contains(kind)).collect();
+    // No memory of a process is pinned here, so nothing makes such a pointer true.
+    let pinned = |field: &&SpecialField| matches!(field.kind, SpecialKind::Uptr { .. });
+    if let Some(field) = def.misplaced().or_else(|| def.fields.iter().find(pinned)) {
+        let holds = |kind: &MapKind| holders(field.kind).contains(kind) && !pinned(&field);
+        let allowed = PROVIDED.iter().copied().filter(holds).collect();
         return Err(MapError::FieldNotAllowed {
             map: map(),
             kind: def.kind,

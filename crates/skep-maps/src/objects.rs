@@ -35,7 +35,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use skep_abi::{MACHINE_MEMBERS, SpecialField, SpecialKind};
+use skep_abi::{MACHINE_NUMBER, SpecialField, SpecialKind};
 use skep_mem::{Cache, CacheOptions, Error, Policy};
 use skep_rcu::{Domain, Grace};
 
@@ -210,7 +210,7 @@ impl Objects {
             return None;
         }
         if shape.contents != Contents::Program {
-            let members = matches!(shape.contents, Contents::Machine(_)) && low >= MACHINE_MEMBERS.into();
+            let members = matches!(shape.contents, Contents::Machine(_)) && low >= MACHINE_NUMBER.into();
             // A program may have its address.
             let allowed = bytes == 0 && low == 0 || bytes > 0 && members;
             return allowed.then_some(Allowed { read: bytes > 0, write: false });

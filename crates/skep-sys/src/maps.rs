@@ -369,8 +369,8 @@ impl<E: Engine> System<E> {
         let number = match map.kind() {
             kind::TASK_STORAGE => caller.process(descriptor)?.into(),
             kind::CGRP_STORAGE => caller.control_group(descriptor)?.id(),
-            // The engine's programs hold no inodes.
-            kind::INODE_STORAGE => return Err(Errno::EBADF),
+            // The engine's programs hold no inodes, and no descriptor is a socket of the engine's.
+            kind::INODE_STORAGE | kind::SK_STORAGE => return Err(Errno::EBADF),
             _ => return Ok(key),
         };
         if !self.engine().has_owner(map.map(), number) {
@@ -529,6 +529,9 @@ impl<E: Engine> System<E> {
             return Err(Errno::EPERM);
         }
         self.check_lock(&map, element.flags)?;
+        if OF_OBJECTS.contains(&map.kind()) {
+            return Err(Errno::ENOTSUPP);
+        }
         let key = self.key(caller, &map, element.key)?;
         if !matches!(
             map.kind(),

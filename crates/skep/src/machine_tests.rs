@@ -106,3 +106,69 @@ fn accepted_programs_leave_no_object_but_the_worlds() {
         assert_eq!(runtime.objects(), idle, "{name}");
     }
 }
+
+#[test]
+fn programs_in_c_are_in_every_state_what_the_verifier_says() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/machine/machine.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let world = world();
+    let runtime = runtime(&world);
+    runtime.trace_objects();
+    let module = runtime.load(&object).expect("it loads");
+    let variables = module.map(".bss").expect("variables");
+    let mut results = std::collections::BTreeSet::new();
+    for round in 0u64..9 {
+        variables.update(&[0; 4], &(round % 3).to_ne_bytes(), crate::UpdateFlags::Any).expect("an update");
+        for program in module.programs() {
+            let mut context = Context::of(program).expect("a context");
+            let result = match round % 2 {
+                0 => program.run_context_with(Engine::Jit, &mut context).expect("a run"),
+                _ => program
+                    .run_context_checked(&mut context)
+                    .expect("a run")
+                    .unwrap_or_else(|violation| panic!("{}: {violation}", program.name())),
+            };
+            results.insert((program.name().to_owned(), result));
+        }
+        let changed = world.change(|machine| {
+            // Tasks and cgroups come and go.
+            match machine.tasks.remove(&2) {
+                Some(_) => drop(machine.cgroups.remove(&2)),
+                None => {
+                    machine.cgroups.insert(2, Cgroup { id: 2, parent: Some(1), ..Cgroup::default() });
+                    machine.tasks.insert(2, Task { pid: 2, tgid: 1, cgroup: 2, ..Task::default() });
+                }
+            }
+            Ok::<(), ()>(())
+        });
+        changed.expect("a change");
+    }
+    assert!(results.len() > 30, "{results:?}");
+    drop(module);
+    // The idle task and the world's, and their cgroups.
+    assert!(runtime.objects() <= 6, "{}", runtime.objects());
+}
+
+/// Programs of which the calls that begin and end a read section are taken out: nothing that was found there can be
+/// read, since it may be gone.
+#[test]
+fn what_may_be_gone_is_not_read() {
+    let bytes: &[u8] = include_bytes!("../tests/objects/machine/machine.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let section = ["bpf_rcu_read_lock", "bpf_rcu_read_unlock"].map(skep_abi::own_kfunc_number);
+    for name in ["kept_pid", "kept_level", "kept_acquired", "count_kept", "current_level", "current_group"] {
+        let mut source = object.linked(name, crate::ProgramOptions::default()).expect("a program");
+        for insn in &mut source.insns {
+            if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn
+                && section.contains(&Some(*id as u32))
+            {
+                *insn = skep_isa::assemble("r0 = 0").expect("an instruction")[0];
+            }
+        }
+        let attack = Object::from_sources(vec![source], object.maps().to_vec(), object.types().cloned());
+        let error = runtime(&world()).load(&attack).expect_err(name);
+        let Error::Refused(refusal) = &error else { panic!("{name}: {error}") };
+        let words = ["known to be alive", "which is untrusted"];
+        assert!(words.iter().any(|word| refusal.to_string().contains(word)), "{name}: {refusal}");
+    }
+}

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use skep_abi::{
-    CGROUP, CGROUP_BYTES, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS, SpecialField,
-    SpecialKind, TASK, TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
+    CGROUP, CGROUP_BYTES, CGROUP_KN, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS,
+    SpecialField, SpecialKind, TASK, TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
 };
 
 use super::word::word;
@@ -50,14 +50,17 @@ impl MachineObject {
         self.0
     }
 
-    /// Gives a new object its number, and a task the place of its set of cgroups.
+    /// Gives a new object its number, and the addresses of what is inside it.
     pub fn begin(self, number: u64) {
         // SAFETY: the object has these words, by the contract of `at`.
         unsafe {
             // Relaxed, as for all words here: whoever has the address has synchronised with the object's making, and
             // later changes stand alone.
             word(self.0 + u64::from(MACHINE_NUMBER)).store(number, Ordering::Relaxed);
-            if self.is_task() {
+            if !self.is_task() {
+                let number = self.0 + u64::from(MACHINE_NUMBER);
+                word(self.0 + u64::from(CGROUP_KN)).store(number, Ordering::Relaxed);
+            } else {
                 let set = self.0 + u64::from(TASK_CSS_SET);
                 word(self.0 + u64::from(TASK_CGROUPS)).store(set, Ordering::Relaxed);
                 self.half(MACHINE_MEMBERS).store(number as u32, Ordering::Relaxed);

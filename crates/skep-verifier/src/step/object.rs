@@ -74,9 +74,6 @@ impl<'a> Transfer<'a> {
 
     /// The structure of that name, which `what` is about.
     pub(crate) fn host_struct(&self, name: &str, what: &str) -> Checked<u32> {
-        if let Some(ty) = self.env.config.machine_type(name) {
-            return Ok(ty);
-        }
         let btf = self.btf(what)?;
         btf.find(name, skep_btf::Kind::Struct).ok_or_else(|| {
             let text = format!("{what} needs struct {name}, which the given types do not have");

@@ -314,7 +314,7 @@ fn a_load_of_one_program_creates_the_maps_that_it_reaches() {
     let module = runtime.linker(&object).only("main").load().unwrap();
     assert_eq!((module.maps().len(), module.maps()[0].name()), (1, "counts"));
     let unused: Vec<_> = module.unused_maps().iter().map(|map| (&*map.name, map.error.is_some())).collect();
-    assert_eq!(unused, [("inodes", false), ("spare", false)]);
+    assert_eq!(unused, [("ops", false), ("spare", false)]);
     let module = runtime.linker(&object).only("main").max_entries("spare", 4).load().unwrap();
     assert_eq!(module.map("spare").unwrap().def().max_entries, 4);
 }

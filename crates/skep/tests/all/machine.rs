@@ -83,6 +83,7 @@ fn members_are_those_of_the_world_at_the_places_of_the_programs_own_structures()
     in_each(|world, loaded| {
         assert_eq!(loaded.run("current_task"), 7 << 32 | 7);
         assert_eq!(loaded.run("current_level"), 2);
+        assert_eq!(loaded.run("current_group"), 3 << 32 | 3);
         assert_eq!(loaded.asked("found_tgid", 8), 7);
         assert_eq!(loaded.asked("found_tgid", 5), -1);
         change(world, |machine| machine.task = Some(Task { tgid: 70, cgroup: 1, ..task(7, 1) }));

@@ -126,7 +126,13 @@ impl Transfer<'_> {
     }
 
     /// How far a pointer loaded from an object can be trusted.
-    pub(super) fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
+    pub(super) fn found_trust(
+        &self,
+        state: &State,
+        of: Trust,
+        most: Trust,
+        maybe_null: bool,
+    ) -> (Trust, bool) {
         match (of, most) {
             (Trust::Untrusted, _) => (Trust::Untrusted, false),
             (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),

@@ -51,7 +51,7 @@ impl Transfer<'_> {
             }
             Kind::Object { .. } => {
                 for name in types {
-                    let ty = self.host_struct(name, &proto.name)?;
+                    let ty = self.object_type(proto, name)?;
                     if self.object_is(value, ty)? {
                         return Ok(());
                     }
@@ -85,7 +85,15 @@ impl Transfer<'_> {
     ) -> Checked<Value> {
         let trusted = proto.acquires || proto.flags.has(HelperFlags::TRUSTED_RESULT);
         let trust = if trusted { Trust::Trusted } else { Trust::Walked };
-        self.host_object(of, trust, maybe_null, &proto.name)
+        let ty = self.object_type(proto, of)?;
+        Ok(self.named(Kind::Object { ty, trust, maybe_null }))
+    }
+
+    /// The structure of that name, of which a helper takes or returns an object: one of a runtime's machine, or the
+    /// host's.
+    fn object_type(&self, proto: &HelperProto, name: &str) -> Checked<u32> {
+        let machine = self.env.config.machine_type(name).filter(|_| proto.flags.has(HelperFlags::MACHINE));
+        machine.map_or_else(|| self.host_struct(name, &proto.name), Ok)
     }
 
     /// Checks an argument that must be the address of a per-CPU variable or object; returns its type, with

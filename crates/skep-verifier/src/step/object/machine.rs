@@ -29,8 +29,9 @@ impl Transfer<'_> {
                 "expected an object in {reg} that is known to be alive, found {}, of which nothing can be read",
                 self.show(pointer)
             );
-            return Err(Violation::new(Code::Argument, text)
-                .suggest("load and use it between bpf_rcu_read_lock and bpf_rcu_read_unlock, or acquire it first"));
+            return Err(Violation::new(Code::Argument, text).suggest(
+                "load and use it between bpf_rcu_read_lock and bpf_rcu_read_unlock, or acquire it first",
+            ));
         }
         let field = self.machine_field(ty, at).filter(|field| field.bytes == size.bytes());
         let Some(field) = field else { return Err(self.no_member((reg, pointer), ty, at)) };
@@ -63,9 +64,10 @@ impl Transfer<'_> {
         let (btf, id) = of_host.or_else(of_program)?;
         let mut fields = MACHINE_FIELDS.iter().filter(|field| field.of == ty);
         fields.find(|field| {
-            btf.member_bytes(id, field.member).ok().flatten().is_some_and(|bytes| {
-                (bytes.start, bytes.end) == (at, at + field.bytes)
-            })
+            btf.member_bytes(id, field.member)
+                .ok()
+                .flatten()
+                .is_some_and(|bytes| (bytes.start, bytes.end) == (at, at + field.bytes))
         })
     }
 
@@ -79,7 +81,8 @@ impl Transfer<'_> {
             members.collect::<Vec<_>>().join(", "),
             self.show(pointer)
         );
-        Violation::new(Code::OutOfBounds, text).suggest("ask a helper or kfunc instead, as bpf_get_current_comm")
+        Violation::new(Code::OutOfBounds, text)
+            .suggest("ask a helper or kfunc instead, as bpf_get_current_comm")
     }
 
     /// A call was to look into such an object.
@@ -89,6 +92,7 @@ impl Transfer<'_> {
             "expected memory in {reg}, found {}, an object of the runtime's machine without bytes of its own",
             self.show(pointer)
         );
-        Violation::new(Code::Argument, text).suggest("load the member that you need, and store it to the stack")
+        Violation::new(Code::Argument, text)
+            .suggest("load the member that you need, and store it to the stack")
     }
 }

@@ -10,9 +10,21 @@
 #define __here __attribute__((preserve_access_index))
 
 // What a runtime's tasks and cgroups have, at places of this file's own.
+struct kernfs_node {
+	int unused;
+	__u64 id;
+} __here;
+
+struct cgroup_subsys_state {
+	long unused;
+	int id;
+} __here;
+
 struct cgroup {
 	long unused[3];
 	int level;
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
 } __here;
 
 struct css_set {
@@ -99,6 +111,20 @@ PROGRAM(current_level)
 	level = task->cgroups->dfl_cgrp->level;
 	bpf_rcu_read_unlock();
 	return level;
+}
+
+// By both ways to it.
+PROGRAM(current_group)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct cgroup *group;
+	long number;
+
+	bpf_rcu_read_lock();
+	group = task->cgroups->dfl_cgrp;
+	number = group->kn->id << 32 | (__u32)group->self.id;
+	bpf_rcu_read_unlock();
+	return number;
 }
 
 PROGRAM(found_tgid)

@@ -7,9 +7,10 @@
 //!   kernfs_node  0 number u64
 //! ```
 //!
-//! Their types are numbers that no file has ([`TASK`], [`CGROUP`], [`CSS_SET`], [`KERNFS_NODE`]). Calls take their addresses, and programs
-//! load the members below. Where a member is in a program's structure is what the host's types say, or the program's
-//! own without them; the verifier finds its name there, and the load becomes one at the native place.
+//! Their types are numbers that no file has ([`TASK`], [`CGROUP`], [`CSS_SET`], [`KERNFS_NODE`]). Calls take their
+//! addresses, and programs load the members below. Where a member is in a program's structure is what the host's
+//! types say, or the program's own without them; the verifier finds its name there, and the load becomes one at the
+//! native place.
 
 use crate::{CGROUP, CSS_SET, KERNFS_NODE, TASK};
 

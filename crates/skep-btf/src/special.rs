@@ -183,8 +183,9 @@ pub(crate) fn many(ty: u32) -> Option<&'static str> {
 }
 
 impl Btf {
-    /// What a kept pointer to that type leads to in a runtime, if it is a structure that a runtime has itself: CPU masks,
-    /// which programs make ([`CPU_MASK`] with [`OWN_TYPE`]), and the objects of its machine ([`TASK`] and its kin).
+    /// What a kept pointer to that type leads to in a runtime, if it is a structure that a runtime has itself: CPU
+    /// masks, which programs make ([`CPU_MASK`] with [`OWN_TYPE`]), and the objects of its machine ([`TASK`] and its
+    /// kin).
     pub fn of_runtime(&self, id: u32) -> Option<u32> {
         let ty = self.resolve(id).ok().filter(|ty| ty.kind == Kind::Struct)?;
         match ty.name().ok()? {

@@ -508,8 +508,8 @@ impl<'a> Linker<'a> {
         Ok(MapsOfLoad { by_index: maps, unused })
     }
 
-    /// Values of sockets, tasks and cgroups end with them. A storage of control groups has an element from the start, since
-    /// `bpf_get_local_storage` never fails.
+    /// Values of sockets, tasks and cgroups end with them. A storage of control groups has an element from the start,
+    /// since `bpf_get_local_storage` never fails.
     fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
         match map.kind() {
             MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {

@@ -5,13 +5,13 @@
 //!            change of the machine  -->  objects follow: another cgroup, another level, or gone
 //! ```
 //!
-//! An object is made when a program first meets what it stands for. It is found by its number as long as the machine has
-//! that; a task that comes back later is another object. A program that holds a reference to one that is gone keeps its
-//! memory, and calls treat it as a task or cgroup that has ended.
+//! An object is made when a program first meets what it stands for. It is found by its number as long as the machine
+//! has that; a task that comes back later is another object. A program that holds a reference to one that is gone
+//! keeps its memory, and calls treat it as a task or cgroup that has ended.
 //!
-//! **Following the machine.** Each update takes the machine as it is, changes the object under the lock, and begins again
-//! if the machine was replaced meanwhile. So the last update is about the last machine, whoever makes it, and the lock
-//! stays a leaf.
+//! **Following the machine.** Each update takes the machine as it is, changes the object under the lock, and begins
+//! again if the machine was replaced meanwhile. So the last update is about the last machine, whoever makes it, and
+//! the lock stays a leaf.
 //!
 //! **Never null.** The current task and a task's cgroup always exist for a program. Without a task, or without memory
 //! for one more, it is the idle task, number 0; a cgroup that the machine does not have is one of number 0.

@@ -35,10 +35,9 @@ impl Map {
 
     /// The value of the owner with that number, as [`lookup_ptr`](Self::lookup_ptr) returns it; null if there is none,
     /// if there is no memory for one, and in maps that are no storages. In storages of control groups `attach` is
-    /// how the
-    /// program is attached (`enum bpf_attach_type`); in others it is not looked at. The owner of a storage of sockets,
-    /// tasks (`BPF_MAP_TYPE_TASK_STORAGE`) or cgroups (`BPF_MAP_TYPE_CGRP_STORAGE`) has a number of 32 bits, which of a
-    /// socket is not 0.
+    /// how the program is attached (`enum bpf_attach_type`); in others it is not looked at. The owner of a storage of
+    /// sockets, tasks (`BPF_MAP_TYPE_TASK_STORAGE`) or cgroups (`BPF_MAP_TYPE_CGRP_STORAGE`) has a number of 32 bits,
+    /// which of a socket is not 0.
     ///
     /// Of threads that make an element at once, all get the same.
     ///

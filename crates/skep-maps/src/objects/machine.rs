@@ -1,4 +1,5 @@
-//! Objects of a machine that programs hold: tasks and cgroups. [`skep_abi::MACHINE_FIELDS`] has a picture of their bytes.
+//! Objects of a machine that programs hold: tasks and cgroups. [`skep_abi::MACHINE_FIELDS`] has a picture of their
+//! bytes.
 //!
 //! Programs have their addresses, load a few members, and count owners by calls. The machine's own share is the
 //! runtime's. When the machine loses one, the object is marked as gone and lives as long as it has other owners. A task
@@ -138,8 +139,8 @@ impl MachineObject {
 
     fn half<'a>(self, offset: u32) -> &'a AtomicU32 {
         let at = std::ptr::with_exposed_provenance::<AtomicU32>(self.0 as usize + offset as usize);
-        // SAFETY: the object has this half word, aligned to 4, by the contract of `at`; programs and threads access it as
-        // a whole only.
+        // SAFETY: the object has this half word, aligned to 4, by the contract of `at`; programs and threads access
+        // it as a whole only.
         unsafe { &*at }
     }
 }

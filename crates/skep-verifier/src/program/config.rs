@@ -23,8 +23,8 @@ pub struct Config<'a> {
     /// has a
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
     pub any_table: bool,
-    /// Whether CPU masks, tasks and cgroups are a runtime's own ([`skep_abi::CPU_MASK`], [`skep_abi::TASK`] and its kin),
-    /// whatever types the host has. Without the host's types they always are.
+    /// Whether CPU masks, tasks and cgroups are a runtime's own ([`skep_abi::CPU_MASK`], [`skep_abi::TASK`] and its
+    /// kin), whatever types the host has. Without the host's types they always are.
     pub own_objects: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,

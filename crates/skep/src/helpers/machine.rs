@@ -1,7 +1,8 @@
 //! Tasks and cgroups as objects: `bpf_get_current_task_btf`, `bpf_task_acquire`, `bpf_cgroup_from_id` and their kin.
 //!
 //! What programs have are addresses of [`MachineObject`]s. The verifier proved of each argument that it is one of the
-//! right type that is alive, or was freed in this section. An object whose last owner is gone cannot be acquired any more.
+//! right type that is alive, or was freed in this section. An object whose last owner is gone cannot be acquired any
+//! more.
 
 use crate::machine_objects::MachineObjects;
 use crate::shared::Shared;
@@ -75,8 +76,8 @@ pub(super) unsafe fn task_under_cgroup(task: u64, ancestor: u64, env: *mut RunEn
     }
 }
 
-/// `struct cgroup *bpf_task_get_cgroup1(struct task_struct *task, int hierarchy_id)`: a world has no hierarchies but the
-/// one of version 2, so it is null.
+/// `struct cgroup *bpf_task_get_cgroup1(struct task_struct *task, int hierarchy_id)`: a world has no hierarchies but
+/// the one of version 2, so it is null.
 #[inline]
 pub(super) unsafe fn task_cgroup1(_task: u64, _hierarchy: u64, _: *mut RunEnv) -> u64 {
     0

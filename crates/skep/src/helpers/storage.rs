@@ -71,8 +71,8 @@ pub(super) unsafe fn machine_get(handle: u64, object: u64, value: u64, flags: u6
     if object == 0 || flags & !CREATE != 0 {
         return 0;
     }
-    // SAFETY: as above; the verifier proved that `object` is null, or a task or cgroup that is alive or was freed in this
-    // section.
+    // SAFETY: as above; the verifier proved that `object` is null, or a task or cgroup that is alive or was freed in
+    // this section.
     unsafe {
         let owner = MachineObject::at(object);
         // Its number may be another's by now.

@@ -24,6 +24,7 @@ pub(super) struct Process {
 pub(super) enum File {
     Group(ControlGroup),
     Network(u64),
+    Process(u32),
 }
 
 pub(super) const BASE: u64 = 0x10000;
@@ -97,6 +98,13 @@ impl Caller<SysEngine> for Seen<'_> {
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
         match self.0.files.get(&descriptor) {
             Some(File::Group(group)) => Ok(group.clone()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
+        match self.0.files.get(&descriptor) {
+            Some(File::Process(number)) => Ok(*number),
             _ => Err(Errno::EBADF),
         }
     }
@@ -279,6 +287,52 @@ impl Process {
         let attr = Attr::default().u32(0, descriptor as u32).u32(4, size as u32).u64(8, room);
         self.call(Command::ObjGetInfoByFd, &attr).unwrap();
         self.get(room, size).to_vec()
+    }
+}
+
+#[test]
+fn owners_of_storages_are_named_by_descriptors_and_are_the_worlds() {
+    // One type: a number of four bytes.
+    const INT: &[u8] = b"\x9f\xeb\x01\0\x18\0\0\0\0\0\0\0\x10\0\0\0\x10\0\0\0\x05\0\0\0\x01\0\0\0\0\0\0\x01\x04\0\0\0\x20\0\0\x01\0int\0";
+    let mut machine = crate::world::Machine::new();
+    machine.task = Some(crate::world::Task { pid: 7, ..Default::default() });
+    machine.cgroups.insert(9, crate::world::Cgroup { id: 9, ..Default::default() });
+    let world = World::new(machine);
+    let runtime = Runtime::builder().world(&world).build().unwrap();
+    let mut process = Process::of(System::new(SysEngine::new(runtime, Some(world.clone()))));
+    let types = process.put(INT);
+    let attr = Attr::default().u64(0, types).u32(16, INT.len() as u32);
+    let types = process.call(Command::BtfLoad, &attr).unwrap() as u32;
+    let group = |id| File::Group(ControlGroup::new(&[], id));
+    for (kind, owner, stranger) in [(29, File::Process(7), File::Process(8)), (32, group(9), group(8))] {
+        let attr = Attr::default().u32(0, kind).u32(4, 4).u32(8, 4).u32(16, 1);
+        let attr = attr.u32(48, types).u32(52, 1).u32(56, 1);
+        let map = process.call(Command::MapCreate, &attr).unwrap() as i32;
+        process.files.insert(100, owner);
+        process.files.insert(101, stranger);
+        let key = |descriptor: i32| descriptor.to_ne_bytes();
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
+        process.update(map, &key(100), &[5; 4], 1).unwrap();
+        assert_eq!(process.lookup(map, &key(100), 4).unwrap(), [5; 4]);
+        // One that the world does not have, no such descriptor, and the owner's own number.
+        assert_eq!(process.update(map, &key(101), &[5; 4], 0), Err(Errno::ENOENT));
+        assert_eq!(process.update(map, &key(102), &[5; 4], 0), Err(Errno::EBADF));
+        assert_eq!(process.lookup(map, &key(7), 4), Err(Errno::EBADF));
+        process.element(Command::MapDeleteElem, map, &key(100), 0, 0).unwrap();
+        process.update(map, &key(100), &[6; 4], 1).unwrap();
+        let gone = world.change(|machine| {
+            (machine.task, machine.cgroups) = (None, Default::default());
+            Ok::<(), ()>(())
+        });
+        assert_eq!(gone, Ok(()));
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
+        let back = world.change(|machine| {
+            machine.task = Some(crate::world::Task { pid: 7, ..Default::default() });
+            machine.cgroups.insert(9, crate::world::Cgroup { id: 9, ..Default::default() });
+            Ok::<(), ()>(())
+        });
+        assert_eq!(back, Ok(()));
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
     }
 }
 

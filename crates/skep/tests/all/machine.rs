@@ -1,5 +1,5 @@
-//! Tasks and cgroups of a world that programs hold, and storages of them, in both engines: what programs read follows the
-//! world, elements end with their owners, and nothing of an object that is gone reaches another one.
+//! Tasks and cgroups of a world that programs hold, and storages of them, in both engines: what programs read follows
+//! the world, elements end with their owners, and nothing of an object that is gone reaches another one.
 
 use skep::world::{Cgroup, Machine, Task, World};
 use skep::{Context, Engine, Error, Map, Module, Object, Runtime, UpdateFlags};

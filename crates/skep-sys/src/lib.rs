@@ -48,8 +48,8 @@ pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
-    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer,
-    RunRequest, RunsOn, Value,
+    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest,
+    RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use links::LinkObject;

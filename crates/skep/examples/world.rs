@@ -135,7 +135,8 @@ fn stack(world: &World, runtime: &Runtime, balancer: &Program) -> Result<(), Box
 fn request() -> Vec<u8> {
     let mut frame = question([198, 51, 100, 7], [203, 0, 113, 1]);
     frame[23] = 6;
-    frame[34..54].copy_from_slice(&[0x0f, 0xa0, 1, 187, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
+    frame[34..54]
+        .copy_from_slice(&[0x0f, 0xa0, 1, 187, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
     frame
 }
 

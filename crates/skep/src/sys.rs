@@ -25,8 +25,8 @@ use crate::world::World;
 use places::Places;
 use skep_btf::Btf;
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
-    Value,
+    Batch, Engine, Errno, MapRequest, Netkit, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest,
+    RunsOn, Value,
 };
 use std::sync::Arc;
 

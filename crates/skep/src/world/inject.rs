@@ -17,9 +17,9 @@
 
 use super::attach::{DeviceId, Layout};
 use super::trace::{Ended, Fate, Hops, Trace};
-use super::walk::{Copies, Next, Station, Walk};
 #[cfg(feature = "sys")]
 use super::walk;
+use super::walk::{Copies, Next, Station, Walk};
 use super::{World, stack};
 use crate::error::Error;
 use crate::packet::Packet;
@@ -88,7 +88,8 @@ impl World {
         packet.info.ingress_ifindex = device;
         let mut trace = Trace::default();
         let target = walk::TargetProgram { program: Some(program.clone()), place: super::Place::Xdp };
-        let start = walk::Start { target: Some(target), ..walk::Start::at(Next::new(Station::Target, device)) };
+        let start =
+            walk::Start { target: Some(target), ..walk::Start::at(Next::new(Station::Target, device)) };
         injector.walk(packet, &mut trace, |walk| walk.begin(start))
     }
 

@@ -122,9 +122,7 @@ impl Key {
         match *self {
             Self::Device(index, _) => machine.find_device(index).is_some(),
             Self::Socket(cookie) => machine.socket(cookie).is_ok(),
-            Self::ReusePort(group) => {
-                machine.sockets().iter().any(|socket| Group::of(socket) == Some(group))
-            }
+            Self::ReusePort(group) => machine.sockets().iter().any(|socket| Group::of(socket) == Some(group)),
             Self::Netfilter(..) | Self::Lookup(_) | Self::Cgroup(..) | Self::Effective(..) => true,
         }
     }

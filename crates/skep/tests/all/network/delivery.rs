@@ -56,12 +56,23 @@ fn selects(index: u32, otherwise: u32) -> String {
 
 impl Net {
     /// Attaches a program with a map of these sockets.
-    fn put_over(&mut self, name: &str, program_type: &str, point: Point, text: &str, sockets: &[&Arc<Socket>]) {
+    fn put_over(
+        &mut self,
+        name: &str,
+        program_type: &str,
+        point: Point,
+        text: &str,
+        sockets: &[&Arc<Socket>],
+    ) {
         let bytes = encode_bytes(&assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"))).unwrap();
         let kind = if program_type == "sk_lookup" { MapKind::Sockmap } else { MapKind::ReuseportSockarray };
         let kind = MapDef::new("sockets", kind, 4, 8, 4);
-        let object =
-            Object::from_bytecode_and_maps(name, ProgramType::from_name(program_type).unwrap(), &bytes, [kind]);
+        let object = Object::from_bytecode_and_maps(
+            name,
+            ProgramType::from_name(program_type).unwrap(),
+            &bytes,
+            [kind],
+        );
         let module = self.runtime.load(&object.unwrap()).unwrap_or_else(|error| panic!("{error}\n{text}"));
         for (index, socket) in (0u32..).zip(sockets) {
             let member = skep::socket_member(Arc::clone(socket));
@@ -77,9 +88,10 @@ impl Net {
     /// Where a datagram to 10.0.0.1:53 ends, and what the programs on its way said.
     fn arrives(&self) -> (Fate, Vec<String>) {
         let trace = self.inject("lan", &mut datagram(1, "10.0.0.9", "10.0.0.1", 64, b"question"));
-        let said = trace.hops.iter().map(|hop| {
-            format!("{} {}: {}", hop.place, hop.program, hop.verdict().unwrap_or("a number"))
-        });
+        let said = trace
+            .hops
+            .iter()
+            .map(|hop| format!("{} {}: {}", hop.place, hop.program, hop.verdict().unwrap_or("a number")));
         (trace.fate.clone(), said.collect())
     }
 }
@@ -217,7 +229,8 @@ fn only_sockets_that_share_their_address_have_a_group() {
     assert!(error.to_string().contains("no socket with cookie 99"), "{error}");
     let error = net.world.attach_at(&program, LOOKUP).unwrap_err();
     assert!(error.to_string().contains("sk_lookup programs"), "{error}");
-    let point = Point::Netfilter { namespace: 0, family: skep::world::Family::V4, hook: Place::Xdp, priority: 0 };
+    let point =
+        Point::Netfilter { namespace: 0, family: skep::world::Family::V4, hook: Place::Xdp, priority: 0 };
     let filter = net.program("wall", "netfilter", &returns(1));
     let error = net.world.attach_at(&filter, point).unwrap_err();
     assert!(error.to_string().contains("like Place::LocalIn"), "{error}");
@@ -261,7 +274,8 @@ fn a_program_that_changes_a_packet_changes_its_way() {
     assert_eq!(net.arrives().0, received(&other));
     // One that makes it unreadable for the stack.
     net.put("breaks", "lan", Place::Ingress, "r0 = 0\nexit");
-    let breaks = "r6 = r1\n*(u32 *)(r10 - 4) = 0\nr2 = 14\nr3 = r10\nr3 += -4\nr4 = 1\nr5 = 0\ncall 9\nr0 = 0\nexit";
+    let breaks =
+        "r6 = r1\n*(u32 *)(r10 - 4) = 0\nr2 = 14\nr3 = r10\nr3 += -4\nr4 = 1\nr5 = 0\ncall 9\nr0 = 0\nexit";
     let mut net = Net::new(router());
     net.udp("0.0.0.0:53");
     net.put("breaks", "lan", Place::Ingress, breaks);

@@ -68,9 +68,8 @@ fn the_packet_filter_runs_at_its_hooks_in_the_order_of_the_priorities() {
         net.filter("early", hook, -100, 1);
     }
     let server = net.socket(Socket::bound(at("0.0.0.0:53")));
-    let both = |device: &str, hook: &str| {
-        format!("{device} {hook}: early accept\n{device} {hook}: late accept\n")
-    };
+    let both =
+        |device: &str, hook: &str| format!("{device} {hook}: early accept\n{device} {hook}: late accept\n");
     assert_eq!(
         net.way("10.0.0.1"),
         both("lan", "prerouting")
@@ -162,14 +161,9 @@ fn a_filtered_packet_ends_where_an_unfiltered_one_does() {
 
 /// Reads the devices of the hook's state and drops the packet unless they are these.
 fn between(inward: u32, outward: u32) -> String {
-    let read = |at, device| {
-        format!("r2 = *(u64 *)(r1 + {at})\nr2 = *(s32 *)(r2 + 0)\nif r2 != {device} goto no\n")
-    };
-    format!(
-        "r1 = *(u64 *)(r1 + 0)\n{}{}r0 = 1\nexit\nno: r0 = 0\nexit",
-        read(8, inward),
-        read(16, outward)
-    )
+    let read =
+        |at, device| format!("r2 = *(u64 *)(r1 + {at})\nr2 = *(s32 *)(r2 + 0)\nif r2 != {device} goto no\n");
+    format!("r1 = *(u64 *)(r1 + 0)\n{}{}r0 = 1\nexit\nno: r0 = 0\nexit", read(8, inward), read(16, outward))
 }
 
 #[test]
@@ -188,7 +182,9 @@ fn a_program_of_the_packet_filter_knows_the_devices() {
     assert!(net.way("192.0.2.9").ends_with("sent by wan"));
     // What a socket sends came in nowhere.
     let socket = net.socket(Socket::bound(at("192.0.2.1:53")));
-    assert!(net.sends(&socket, "192.0.2.9").contains("wan output: between accept\nwan postrouting: between drop"));
+    assert!(
+        net.sends(&socket, "192.0.2.9").contains("wan output: between accept\nwan postrouting: between drop")
+    );
 }
 
 #[test]
@@ -251,10 +247,7 @@ fn only_programs_connect_the_ends_of_a_netkit_pair() {
     let net = bounced(NetkitPolicy::Pass);
     assert_eq!(sent(&net, "nk0"), "nk0 xdp: back tx\nnk1 xdp: ends drop\ndropped by ends: drop");
     let mut net = bounced(NetkitPolicy::Blackhole);
-    assert_eq!(
-        sent(&net, "nk0"),
-        "nk0 xdp: back tx\ndropped: no program lets it pass from nk0 to its peer"
-    );
+    assert_eq!(sent(&net, "nk0"), "nk0 xdp: back tx\ndropped: no program lets it pass from nk0 to its peer");
     // -1 leaves it to the next one, 0 lets it pass.
     net.put("next", "nk0", Place::NetkitPrimary, &returns(-1));
     assert!(sent(&net, "nk0").ends_with("dropped: no program lets it pass from nk0 to its peer"));

@@ -62,9 +62,7 @@ impl WorldArgs {
         let namespace = machine.find_device(device).map_or(0, |device| device.namespace);
         let links: Result<Vec<Link>, skep::Error> = match program.program_type().name {
             "xdp" => world.attach(program, device, Place::Xdp).map(|link| vec![link]),
-            "sched_cls" | "sched_act" => {
-                world.attach(program, device, Place::Ingress).map(|link| vec![link])
-            }
+            "sched_cls" | "sched_act" => world.attach(program, device, Place::Ingress).map(|link| vec![link]),
             _ => {
                 let points = points(&machine, namespace, program);
                 points.into_iter().map(|point| world.attach_at(program, point)).collect()

@@ -3,8 +3,8 @@
 use crate::mac::MacAddr;
 use ipnet::IpNet;
 
-/// What an end of a pair is that only programs connect (Linux's `netkit`): its programs decide about each packet that it
-/// sends to the other end.
+/// What an end of a pair is that only programs connect (Linux's `netkit`): its programs decide about each packet that
+/// it sends to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Netkit {
     /// Whether programs of both ends are attached to this one.

@@ -76,7 +76,9 @@ pub enum Error {
         cookie: u64,
     },
     /// A device is not the first end of a pair that only programs connect.
-    #[error("device {index} is no primary netkit device: programs of both ends of a pair are attached to that one")]
+    #[error(
+        "device {index} is no primary netkit device: programs of both ends of a pair are attached to that one"
+    )]
     NoNetkit {
         /// The device's index.
         index: u32,

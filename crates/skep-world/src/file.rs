@@ -30,8 +30,8 @@
 //! ```
 
 use crate::{
-    Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind, Socket, SocketState,
-    TABLE_MAIN, Task,
+    Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind,
+    Socket, SocketState, TABLE_MAIN, Task,
 };
 use ipnet::IpNet;
 use serde::Deserialize;

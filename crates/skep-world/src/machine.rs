@@ -265,8 +265,8 @@ impl Machine {
         self.sockets.with_cookie(cookie).ok_or(Error::NoSocket { cookie })
     }
 
-    /// As [`Machine::find_socket`], among the sockets that are connected to `remote`, or, if that is `None`, among those
-    /// that are connected to nobody.
+    /// As [`Machine::find_socket`], among the sockets that are connected to `remote`, or, if that is `None`, among
+    /// those that are connected to nobody.
     pub fn find_socket_of(
         &self,
         namespace: u32,
@@ -324,8 +324,8 @@ impl Machine {
         fib::arrival(self, from, destination, length)
     }
 
-    /// What becomes of a packet of `length` bytes to this address that a socket of the namespace sends. `device`: the one
-    /// that the socket is bound to.
+    /// What becomes of a packet of `length` bytes to this address that a socket of the namespace sends. `device`: the
+    /// one that the socket is bound to.
     pub fn departure(
         &self,
         namespace: u32,

@@ -1,5 +1,5 @@
-//! A machine for programs to run in: a firewall with a load balancer behind it, and a packet's whole way through them, and
-//! through programs in the machine's own network stack.
+//! A machine for programs to run in: a firewall with a load balancer behind it, and a packet's whole way through them,
+//! and through programs in the machine's own network stack.
 //!
 //! ```console
 //! $ cargo run -p skep --example world

@@ -71,9 +71,9 @@ impl Network {
                 return Err(Errno::EOPNOTSUPP);
             }
             let ends = [Some(device.index), device.peer];
-            ends.into_iter().flatten().try_for_each(|end| {
-                machine.remove_device(end).map(drop).map_err(|_| Errno::ENODEV)
-            })
+            ends.into_iter()
+                .flatten()
+                .try_for_each(|end| machine.remove_device(end).map(drop).map_err(|_| Errno::ENODEV))
         })
     }
 }

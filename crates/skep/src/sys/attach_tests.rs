@@ -280,3 +280,49 @@ fn programs_of_groups_namespaces_and_the_packet_filter_meet_the_worlds_packets()
     process.descriptors.remove(&link);
     assert_eq!(served(&world), [end]);
 }
+
+/// As Linux 6.12 answers.
+#[test]
+fn programs_of_netkit_are_attached_to_the_primary_end() {
+    use crate::world::{Device, Netkit, NetkitPolicy};
+    const PRIMARY: u32 = 54;
+    const PEER: u32 = 55;
+    let mut machine = crate::world::Machine::new();
+    machine.add_device(Device::new("eth0")).unwrap();
+    let end =
+        |name: &str, primary| Device::new(name).netkit(Netkit { primary, policy: NetkitPolicy::Blackhole });
+    machine.add_pair(end("nk0", true), end("nk1", false)).unwrap();
+    let world = World::new(machine);
+    let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
+    let mut process = Process::of(System::new(SysEngine::new(runtime, Some(world.clone()))));
+    let program = process.returning(SCHED_CLS, 0);
+    for at in [PRIMARY, PEER] {
+        assert_eq!(process.link(1, program, at, 0), Err(Errno::ENXIO), "no netkit");
+        assert_eq!(process.link(3, program, at, 0), Err(Errno::EACCES), "the other end");
+        assert_eq!(process.link(99, program, at, 0), Err(Errno::ENODEV));
+    }
+    let back = crate::Object::from_insns(
+        "back",
+        skep_abi::ProgramType::from_name("xdp").unwrap(),
+        skep_isa::assemble("r0 = 3\nexit").unwrap(),
+    );
+    let back = process.system.engine().runtime().load(&back).unwrap();
+    let _back = world.attach(&back.programs()[0], "nk1", crate::world::Place::Xdp).unwrap();
+    let passes = || world.inject("nk1", &mut Packet::new(&[0; 64])).unwrap().hops.len() > 1;
+    assert!(!passes(), "nobody connects the ends");
+    let primary = process.link(2, program, PRIMARY, 0).unwrap();
+    assert!(!passes(), "that program is for what the primary end sends");
+    let peer = process.link(2, program, PEER, 0).unwrap();
+    assert!(passes());
+    // BPF_LINK_TYPE_NETKIT, with the end whose packets the program sees.
+    let shown = |process: &mut Process, link| {
+        let info = process.info(link, 32);
+        [0, 16, 20].map(|at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap()))
+    };
+    assert_eq!(shown(&mut process, primary), [13, 2, PRIMARY]);
+    assert_eq!(shown(&mut process, peer), [13, 3, PEER]);
+    process.descriptors.remove(&peer);
+    assert!(!passes(), "a link ends with its last descriptor");
+    world.change(|machine| machine.remove_device(2)).unwrap();
+    assert_eq!(shown(&mut process, primary), [13, 0, PRIMARY], "the device is gone");
+}

@@ -166,8 +166,8 @@ impl World {
     /// # Errors
     ///
     /// [`Error::World`] if there is no such device; [`Error::WrongAttachment`] if programs of that type do not run
-    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at [`Place::Ingress`], [`Place::Egress`] and those of
-    /// netkit; [`Error::OtherWorld`] if its runtime
+    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at [`Place::Ingress`], [`Place::Egress`] and those
+    /// of netkit; [`Error::OtherWorld`] if its runtime
     /// does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
     pub fn attach(&self, program: &Program, device: impl DeviceId, place: Place) -> Result<Link, Error> {
         let index = device.index_in(&self.machine())?;

@@ -212,8 +212,8 @@ impl Walk<'_, '_> {
         next
     }
 
-    /// Hides from programs of sockets what others have left: their scratch words, and the bytes before `pulled`. Returns
-    /// what they must not change.
+    /// Hides from programs of sockets what others have left: their scratch words, and the bytes before `pulled`.
+    /// Returns what they must not change.
     fn hide(&mut self, pulled: usize) -> ([u32; 5], u64) {
         self.packet.pulled = pulled;
         (std::mem::take(&mut self.packet.info.cb), self.packet.effects.told.cgroup)

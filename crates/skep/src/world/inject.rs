@@ -93,10 +93,10 @@ impl World {
         injector.walk(packet, &mut trace, |walk| walk.begin(start))
     }
 
-    /// Sends a packet from a socket of the machine, and tells its whole way, as [`World::inject`] does. The packet is an
-    /// Ethernet frame whose addresses are not written yet: the route says by which device it leaves and where to. The
-    /// socket gives it its mark and priority. What is for an address of the machine itself comes in at the network stack
-    /// of the device with that address.
+    /// Sends a packet from a socket of the machine, and tells its whole way, as [`World::inject`] does. The packet is
+    /// an Ethernet frame whose addresses are not written yet: the route says by which device it leaves and where to.
+    /// The socket gives it its mark and priority. What is for an address of the machine itself comes in at the network
+    /// stack of the device with that address.
     ///
     /// # Errors
     ///
@@ -107,9 +107,9 @@ impl World {
         Ok(trace)
     }
 
-    /// The socket that receives a packet which has ended at the machine: after [`Fate::Received`] that one, otherwise the
-    /// one that a program has assigned it to, or the best for its addresses and ports. `None` if there is none, and the
-    /// machine would answer that the port is closed.
+    /// The socket that receives a packet which has ended at the machine: after [`Fate::Received`] that one, otherwise
+    /// the one that a program has assigned it to, or the best for its addresses and ports. `None` if there is none,
+    /// and the machine would answer that the port is closed.
     ///
     /// # Errors
     ///

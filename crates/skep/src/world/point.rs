@@ -1,7 +1,7 @@
 //! Places in the machine's own network stack where programs are attached.
 //!
-//! A place has a [`Key`], and each key has a [`Hook`], made when the first program is attached there. Keys are ordered, so
-//! all hooks of one place in a namespace are neighbours, in the order in which they run.
+//! A place has a [`Key`], and each key has a [`Hook`], made when the first program is attached there. Keys are
+//! ordered, so all hooks of one place in a namespace are neighbours, in the order in which they run.
 
 use super::World;
 use super::trace::Place;
@@ -18,8 +18,8 @@ use std::sync::{Arc, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Point {
-    /// A hook of the packet filter, for programs of type `netfilter`. They run in the order of the priorities, the lowest
-    /// first, and those of one priority in the order of attachment, until one of them drops the packet.
+    /// A hook of the packet filter, for programs of type `netfilter`. They run in the order of the priorities, the
+    /// lowest first, and those of one priority in the order of attachment, until one of them drops the packet.
     Netfilter {
         /// The network namespace.
         namespace: u32,
@@ -216,9 +216,9 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`Error::World`] if there is no such socket, or it shares its address with no other; [`Error::WrongAttachment`] if
-    /// programs of that type do not run there, or the hook is none of the place; [`Error::OtherWorld`] if its runtime
-    /// does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
+    /// [`Error::World`] if there is no such socket, or it shares its address with no other; [`Error::WrongAttachment`]
+    /// if programs of that type do not run there, or the hook is none of the place; [`Error::OtherWorld`] if its
+    /// runtime does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
     pub fn attach_at(&self, program: &Program, point: Point) -> Result<Link, Error> {
         let key = point.key(&self.machine())?;
         self.attach_to(program, key)

@@ -189,8 +189,8 @@ pub(super) struct Ends {
     pub(super) transport: Range<usize>,
 }
 
-/// The ends of an Ethernet frame. `None` for what is neither TCP nor UDP behind an IP header without extensions, and for
-/// later fragments.
+/// The ends of an Ethernet frame. `None` for what is neither TCP nor UDP behind an IP header without extensions, and
+/// for later fragments.
 pub(super) fn ends(bytes: &[u8]) -> Option<Ends> {
     let ip = parse(bytes).ok()??;
     let packet = bytes.get(ETHERNET..)?;

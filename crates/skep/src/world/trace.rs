@@ -143,8 +143,8 @@ pub enum Fate {
         /// The device's index.
         device: u32,
     },
-    /// The machine itself received it on this device, and it is for none of its sockets: it is for all stations, neither
-    /// TCP nor UDP, or for an address where nobody listens.
+    /// The machine itself received it on this device, and it is for none of its sockets: it is for all stations,
+    /// neither TCP nor UDP, or for an address where nobody listens.
     Delivered {
         /// The device's index.
         device: u32,

@@ -228,8 +228,8 @@ fn connected_by(policy: NetkitPolicy) -> Net {
     Net::new(machine)
 }
 
-/// In Linux 6.12 programs of both ends are attached to the primary one, run where a packet is sent, and see it at the other
-/// end (`ifindex`).
+/// In Linux 6.12 programs of both ends are attached to the primary one, run where a packet is sent, and see it at the
+/// other end (`ifindex`).
 #[test]
 fn only_programs_connect_the_ends_of_a_netkit_pair() {
     let sent = |net: &Net, device: &str| {

@@ -26,7 +26,7 @@ pub(crate) type Each = dyn Fn(&Refused) + Send + Sync;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// What kind of thing it is: `command`, `map kind`, `program type`, `helper`, `attachment`, `perf event`.
+    /// What kind of thing it is: `command`, `map kind`, `program type`, `helper`, `attachment`, `perf event`, `map element`.
     pub what: &'static str,
     /// Its name, or its number.
     pub name: String,

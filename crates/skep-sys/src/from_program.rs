@@ -118,6 +118,10 @@ impl<E: Engine> Caller<E> for Call<'_, '_, E> {
         Ok(number)
     }
 
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        self.client.caller.is_socket(descriptor)
+    }
+
     fn pin(&mut self, _: Option<i32>, _: &[u8], _: Handle<E>) -> Result<(), Errno> {
         Err(Errno::EPERM)
     }

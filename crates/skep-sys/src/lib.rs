@@ -49,7 +49,7 @@ pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
-    Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Place,
+    Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Place,
     ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;

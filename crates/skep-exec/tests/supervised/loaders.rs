@@ -55,7 +55,7 @@ pub(super) fn application(scenario: &str) -> bool {
             assert_eq!(lookup(closed, 1), Err(libc::EBADF));
             // SAFETY: a number.
             assert_eq!(unsafe { libc::fcntl(made, libc::F_GETFD) }, libc::FD_CLOEXEC);
-            [made, blob, program as i32].map(close);
+            [made, blob, program as i32].into_iter().for_each(close);
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "nobody holds them");
         }
         _ => return false,

@@ -275,6 +275,15 @@ impl Caller<SysEngine> for Process<'_> {
         std::fs::read("/proc/sys/kernel/kptr_restrict").is_ok_and(|value| !value.starts_with(b"2"))
     }
 
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        let link = readlink(self.path(&format!("fd/{descriptor}")), Vec::new()).or(Err(Errno::EBADF))?;
+        let is_socket = self.still(link)?.as_bytes().starts_with(b"socket:[");
+        if is_socket {
+            self.engine.note_lack("map element", "socket");
+        }
+        Ok(is_socket)
+    }
+
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
         let directory = self.look_at_descriptor(descriptor).or(Err(Errno::EBADF))?;
         let group = self.still(groups::group(&directory)?)?;

@@ -31,17 +31,19 @@ use fuse::Alias;
 use known::Known;
 use labels::Labels;
 
+/// A program's layout, where each function begins, and its tail calls.
+pub(crate) type Lowered<A> = (Layout<A>, Box<[u32]>, TailCalls);
+
 /// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
 /// the end.
 ///
-/// `home` is the range in which the code will be placed. Returns the layout, where each function begins, and the
-/// program's tail calls.
+/// `home` is the range in which the code will be placed.
 pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
     features: A::Features,
     options: Options,
     home: &Home,
-) -> Result<(Layout<A>, Box<[u32]>, TailCalls), Error> {
+) -> Result<Lowered<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels =

@@ -98,6 +98,18 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
+    /// Whether a descriptor refers to a socket. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open.
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        match self.handle(descriptor) {
+            Err(Errno::EBADF) => Err(Errno::EBADF),
+            _ => Ok(false),
+        }
+    }
+
     /// The control group whose directory a descriptor refers to.
     ///
     /// # Errors

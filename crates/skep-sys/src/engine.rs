@@ -197,6 +197,9 @@ pub trait Engine: Sized + 'static {
     fn place(&self, place: &Place, programs: &[&Self::Program]) -> Result<(), Errno>;
 }
 
+/// Copies memory of a program: from an address, or [`Errno::EFAULT`].
+pub type Memory<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
+
 /// The client of a test run, as the engine and the running program see it.
 pub trait Client {
     /// Whether a signal waits for it.
@@ -215,12 +218,7 @@ pub trait Client {
     /// # Errors
     ///
     /// [`Errno::EINVAL`] for commands that programs may not give; those of the call.
-    fn call(
-        &mut self,
-        command: u32,
-        attributes: &[u8],
-        memory: &dyn Fn(u64, &mut [u8]) -> Result<(), Errno>,
-    ) -> Result<i64, Errno>;
+    fn call(&mut self, command: u32, attributes: &[u8], memory: &Memory<'_>) -> Result<i64, Errno>;
 
     /// Closes a descriptor that this run has made: `bpf_sys_close`.
     ///

@@ -10,7 +10,7 @@
 
 use crate::caller::{Caller, ControlGroup};
 use crate::command::Command;
-use crate::engine::{Client, Engine};
+use crate::engine::{Client, Engine, Memory};
 use crate::errno::Errno;
 use crate::object::Handle;
 use crate::system::System;
@@ -57,12 +57,7 @@ impl<E: Engine> Client for RunClient<'_, E> {
         self.caller.read(address, into)
     }
 
-    fn call(
-        &mut self,
-        command: u32,
-        attributes: &[u8],
-        memory: &dyn Fn(u64, &mut [u8]) -> Result<(), Errno>,
-    ) -> Result<i64, Errno> {
+    fn call(&mut self, command: u32, attributes: &[u8], memory: &Memory<'_>) -> Result<i64, Errno> {
         let command = Command::from_number(command).filter(|command| ALLOWED.contains(command));
         let command = command.ok_or(Errno::EINVAL)?;
         let size = u32::try_from(attributes.len()).map_err(|_| Errno::E2BIG)?;
@@ -84,7 +79,7 @@ const ATTRIBUTES: u64 = u64::MAX << 16;
 struct Call<'a, 'c, E: Engine> {
     client: &'a mut RunClient<'c, E>,
     attributes: &'a [u8],
-    memory: &'a dyn Fn(u64, &mut [u8]) -> Result<(), Errno>,
+    memory: &'a Memory<'a>,
     /// Whether what the attributes point to is the client's.
     of_client: bool,
 }
@@ -116,6 +111,10 @@ impl<E: Engine> Caller<E> for Call<'_, '_, E> {
         let number = self.client.caller.reserve(&taken)?;
         self.client.made.insert(number, handle);
         Ok(number)
+    }
+
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        self.client.caller.is_socket(descriptor)
     }
 
     fn pin(&mut self, _: Option<i32>, _: &[u8], _: Handle<E>) -> Result<(), Errno> {

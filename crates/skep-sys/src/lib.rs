@@ -50,8 +50,8 @@ pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
-    Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Netkit, Place,
-    ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
+    Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Netkit,
+    Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use links::LinkObject;

@@ -415,8 +415,17 @@ impl<E: Engine> System<E> {
             }
             kind::RINGBUF | kind::USER_RINGBUF => Err(Errno::ENOTSUPP),
             kind::ARENA => Err(Errno::EOPNOTSUPP),
-            // No descriptor is a socket of the engine's.
-            kind::SOCKMAP | kind::SOCKHASH => Err(Errno::ENOTSOCK),
+            kind::SOCKMAP | kind::SOCKHASH => {
+                let upper = value.get(4..).is_some_and(|upper| upper.iter().any(|byte| *byte != 0));
+                if upper || descriptor(0) < 0 {
+                    return Err(Errno::EINVAL);
+                }
+                // Programs of the engine cannot reach a stream of the system: as a socket of a protocol without maps.
+                match caller.is_socket(descriptor(0))? {
+                    true => Err(Errno::EOPNOTSUPP),
+                    false => Err(Errno::ENOTSOCK),
+                }
+            }
             kind::PERF_EVENT_ARRAY => {
                 let event = caller.perf_event(descriptor(0))?;
                 engine.update(map.map(), key, Value::PerfEvent(&event), flags)

@@ -30,7 +30,8 @@ const F_TOKEN_FD: u32 = 1 << 16;
 const TYPES_END: u32 = 33;
 /// Types of programs whose target has a type: tracing, struct_ops, ext, lsm.
 const WITH_TARGET: [u32; 4] = [26, 27, 28, 29];
-/// Bytes of `struct bpf_func_info`, `struct bpf_line_info` and `struct bpf_core_relo` that this library knows, and the most of a record.
+/// Bytes of `struct bpf_func_info`, `struct bpf_line_info` and `struct bpf_core_relo` that this library knows, and the
+/// most of a record.
 const FUNCTION_INFO: u32 = 8;
 const LINE_INFO: u32 = 16;
 const CORE_RELOCATION: u32 = 16;

@@ -23,6 +23,8 @@ mod places;
 mod programs;
 mod run;
 #[cfg(test)]
+mod seed_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::error::Error;

@@ -404,6 +404,17 @@ fn application() {
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL), "a command of the future");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL));
             assert_eq!(bpf(36, &[(4, 0, 4)]), Err(libc::EPERM), "a token");
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let sockets = mapped::map(15, 4, 8, 4, 0);
+            let put = |descriptor: u64| {
+                let (key, value) = (0u32, descriptor);
+                let (key, value) = (&raw const key as u64, &raw const value as u64);
+                bpf(2, &[(0, sockets as u64, 4), (8, key, 8), (16, value, 8)])
+            };
+            assert_eq!(put(socket.as_raw_fd() as u64), Err(libc::EOPNOTSUPP));
+            assert_eq!(put(0), Err(libc::ENOTSOCK));
+            assert_eq!(put(500), Err(libc::EBADF));
+            assert_eq!(put(1 << 32), Err(libc::EINVAL));
             // An ordinary error.
             assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
         }
@@ -490,8 +501,13 @@ fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
     let Some((status, traced, _)) = supervised("asks for what lacks") else { return };
     assert!(status.success(), "{status}\n{}", traced.join("\n"));
     let refused: Vec<_> = traced.iter().filter(|line| line.starts_with("refused: ")).collect();
-    let commands = ["refused: command BPF_TOKEN_CREATE", "refused: command bpf(99) (2 times)"];
-    assert_eq!(refused, [&commands[..], &["refused: map kind arena"]].concat());
+    let expected = [
+        "refused: command BPF_TOKEN_CREATE",
+        "refused: command bpf(99) (2 times)",
+        "refused: map element socket",
+        "refused: map kind arena",
+    ];
+    assert_eq!(refused, expected);
 }
 
 #[test]

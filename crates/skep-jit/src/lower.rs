@@ -94,7 +94,6 @@ pub(crate) fn lower<A: Arch>(
         entry: layout.offset(labels.entry(0)),
         environment: plan.environment && !plan.tail_calls,
         entries,
-        counted: plan.tail_calls,
         length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
     };
     Ok((layout, tail_calls))

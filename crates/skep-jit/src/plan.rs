@@ -165,8 +165,9 @@ impl Plan {
             slots,
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
-            environment: parts.entries,
-            tail_calls: parts.extension,
+            environment: false,
+            // What replaces a function finds the count of the run in its register.
+            tail_calls: parts.entries || parts.extension,
             callbacks: Vec::new(),
         };
         let mut end = 0;

@@ -1,7 +1,7 @@
 //! Entries of functions: which extension a function of a program is replaced by, or which programs watch it.
 //!
 //! ```text
-//!   the function     site: nop          site: jmp ────> stub: call the extension          one branch, replaced by
+//!   the function     site: nop          site: jmp ────> the extension                     one branch, replaced by
 //!                          frame, body                  stub: tell the watchers,          one store
 //!                                                             call the body, tell again
 //!   the interpreter  Image.entries[function]            the same hook, by one store of a pointer
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What happens instead of a function of a program, or around it.
 pub(crate) struct EntryHook {
     pub(crate) kind: EntryKind,
-    /// Where the function's branch leads; `None` if it leads to the extension itself. It is dropped with the hook.
+    /// Where the branch of a watched function leads. It is dropped with the hook.
     _stub: Option<Text>,
 }
 
@@ -166,10 +166,8 @@ impl Dispatch {
     ) -> Result<Made, Error> {
         let Some(kind) = kind else { return Ok(Made { hook: None, leads_to: Branch::Nop }) };
         let (stub, entry) = match &kind {
-            EntryKind::Extension(extension) => {
-                let entry = extension.tail_entry(&self.arena)?;
-                (target.compiled.extension(function, &self.arena, entry)?, entry)
-            }
+            // Both count tail calls in the same register.
+            EntryKind::Extension(extension) => (None, extension.tail_entry(&self.arena)?),
             EntryKind::Watched(watchers) => {
                 let (before, after) = self.watch;
                 let data = Arc::as_ptr(watchers).expose_provenance() as u64;

@@ -122,11 +122,19 @@ impl Compiled {
 
 impl Compiled {
     /// Where the branch at the entry of a function is, in bytes from the start of the text. It does nothing at first.
-    /// It may lead to the [tail entry](TailEntry::address) of a program that is verified for the function's arguments, or
-    /// to the stub of [`watch`](Self::watch). `None` without [`Options::patchable`](crate::Options::patchable), and for
+    /// It may lead to the [start](Self::start) of a program that is verified for the function's arguments, or to the
+    /// stub of [`watch`](Self::watch). `None` without [`Options::patchable`](crate::Options::patchable), and for
     /// functions without code.
     pub fn entry_of(&self, function: usize) -> Option<usize> {
         self.tail_calls.entries.get(function).copied().flatten().map(|offset| offset as usize)
+    }
+
+    /// Where calls of a function enter this program, which takes the function's place: at the branch of its own first
+    /// function, if that has one. `None` if the program is no extension.
+    pub fn start(&self) -> Option<usize> {
+        let direct = !self.tail_calls.environment && self.tail_calls.length.is_none();
+        let offset = self.entry_of(0).unwrap_or(self.tail_calls.entry as usize);
+        direct.then(|| self.text.address() + offset)
     }
 
     /// The stub to which the branch at a function's entry leads while the function is watched. It runs the function

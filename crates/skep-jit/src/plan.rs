@@ -441,8 +441,7 @@ mod tests {
         let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
         let name = String::from("main");
         let end = insns.len() as u32;
-        let functions =
-            [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
+        let functions = [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,

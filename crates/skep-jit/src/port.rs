@@ -330,9 +330,6 @@ pub(crate) trait Frames {
     /// from its third argument.
     fn enter(&mut self, frame: &FrameSpec, first: bool, environment: bool);
 
-    /// Where an indirect branch may lead, if the options ask for landing pads.
-    fn landing_pad(&mut self);
-
     /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions
     /// preserve the register that holds the count, through tail calls too, so this entry saves and restores the host's
     /// value.

@@ -339,7 +339,14 @@ impl<E: Engine> System<E> {
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
         let function = Some((attachment, target));
-        let object = Arc::new(LinkObject { id, place, group: None, shared: self.shared(), state, _function: function });
+        let object = Arc::new(LinkObject {
+            id,
+            place,
+            group: None,
+            shared: self.shared(),
+            state,
+            _function: function,
+        });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }

@@ -123,10 +123,17 @@ impl Program {
         }
         let place = match program.program_type().context {
             _ if program.verified().is_extension() => Place::Instead,
-            Context::Arguments { of: AttachTo::FunctionEntry } if program.verified().is_watcher() => Place::Before,
-            Context::Arguments { of: AttachTo::FunctionExit } if program.verified().is_watcher() => Place::After,
+            Context::Arguments { of: AttachTo::FunctionEntry } if program.verified().is_watcher() => {
+                Place::Before
+            }
+            Context::Arguments { of: AttachTo::FunctionExit } if program.verified().is_watcher() => {
+                Place::After
+            }
             _ => {
-                return Err(refused(format!("{} was not loaded to replace or to watch a function", program.name())));
+                return Err(refused(format!(
+                    "{} was not loaded to replace or to watch a function",
+                    program.name()
+                )));
             }
         };
         // One level: an extension of an extension, a watcher of a watcher, could lead to each other.
@@ -152,7 +159,8 @@ impl Program {
                     function,
                     |watchers| {
                         watchers.arguments = arguments;
-                        let list = if place == Place::Before { &mut watchers.before } else { &mut watchers.after };
+                        let list =
+                            if place == Place::Before { &mut watchers.before } else { &mut watchers.after };
                         list.push(Arc::clone(image));
                     },
                     busy,
@@ -181,7 +189,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        let (dispatch, own, image) = (&self.target.shared().dispatch, self.target.image(), self.program.image());
+        let (dispatch, own, image) =
+            (&self.target.shared().dispatch, self.target.image(), self.program.image());
         let ended = match self.place {
             Place::Instead => dispatch.end_extension(own, self.function, image),
             Place::Before | Place::After => dispatch.change_watchers(
@@ -190,7 +199,8 @@ impl Drop for Attachment {
                 |watchers| {
                     let list =
                         if self.place == Place::Before { &mut watchers.before } else { &mut watchers.after };
-                    if let Some(at) = list.iter().position(|known: &Arc<Connected>| Arc::ptr_eq(known, image)) {
+                    if let Some(at) = list.iter().position(|known: &Arc<Connected>| Arc::ptr_eq(known, image))
+                    {
                         list.remove(at);
                     }
                 },

@@ -14,7 +14,9 @@ use crate::provides;
 use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
-use skep_abi::{CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction};
+use skep_abi::{
+    CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction,
+};
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -229,7 +231,14 @@ impl<'a> Linker<'a> {
                 ..Config::default()
             };
             let log = log.as_mut().map(|log| &mut **log as _);
-            let program = self.object.verify_for(config, name, self.options, self.targets.get(name), &definitions, log)?;
+            let program = self.object.verify_for(
+                config,
+                name,
+                self.options,
+                self.targets.get(name),
+                &definitions,
+                log,
+            )?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));

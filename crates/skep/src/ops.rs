@@ -17,8 +17,8 @@
 mod types;
 
 use crate::error::Error;
-use crate::object::Object;
 use crate::image::Engine;
+use crate::object::Object;
 use crate::program::Program;
 use std::collections::HashMap;
 use std::ops::Range;

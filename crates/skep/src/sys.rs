@@ -10,6 +10,8 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+#[cfg(test)]
+mod function_tests;
 mod lacking;
 mod log;
 mod maps;
@@ -221,7 +223,7 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
-        Error::TargetTaken { .. } => Errno::EBUSY,
+        Error::TargetTaken { .. } | Error::TailCallee { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }
 }

@@ -67,10 +67,28 @@ impl Dispatch {
         extension: &Arc<Connected>,
         busy: impl Fn() -> Error,
     ) -> Result<(), Error> {
-        self.change_entry(target, function, |before| match before {
+        {
+            let _state = self.lock();
+            // Relaxed: both are changed and read under the dispatch's lock.
+            if target.in_arrays.load(Ordering::Relaxed) > 0 {
+                return Err(Error::TailCallee { program: target.name().to_owned() });
+            }
+            target.extended.fetch_add(1, Ordering::Relaxed);
+        }
+        let changed = self.change_entry(target, function, |before| match before {
             None => Ok(Some(EntryKind::Extension(Arc::clone(extension)))),
             Some(_) => Err(busy()),
-        })
+        });
+        if changed.is_err() {
+            self.not_extended(target);
+        }
+        changed
+    }
+
+    fn not_extended(&self, target: &Connected) {
+        let _state = self.lock();
+        // Relaxed: as in `extend`.
+        target.extended.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Ends that, if the extension is still in the function's place.
@@ -83,7 +101,9 @@ impl Dispatch {
         self.change_entry(target, function, |before| match before {
             Some(EntryKind::Extension(known)) if Arc::ptr_eq(known, extension) => Ok(None),
             before => Ok(before.map(EntryKind::same)),
-        })
+        })?;
+        self.not_extended(target);
+        Ok(())
     }
 
     /// Changes the programs that watch a function.
@@ -158,16 +178,18 @@ impl Dispatch {
     }
 
     /// A hook of that kind, and the branch to it.
-    fn make(
-        &self,
-        target: &Connected,
-        function: usize,
-        kind: Option<EntryKind>,
-    ) -> Result<Made, Error> {
+    fn make(&self, target: &Connected, function: usize, kind: Option<EntryKind>) -> Result<Made, Error> {
         let Some(kind) = kind else { return Ok(Made { hook: None, leads_to: Branch::Nop }) };
         let (stub, entry) = match &kind {
             // Both count tail calls in the same register.
-            EntryKind::Extension(extension) => (None, extension.tail_entry(&self.arena)?),
+            EntryKind::Extension(extension) => {
+                let why = || Error::Target {
+                    program: target.name().to_owned(),
+                    function: format!("function {function}"),
+                    why: format!("{} is no extension", extension.name()),
+                };
+                (None, extension.compiled.start().ok_or_else(why)?)
+            }
             EntryKind::Watched(watchers) => {
                 let (before, after) = self.watch;
                 let data = Arc::as_ptr(watchers).expose_provenance() as u64;

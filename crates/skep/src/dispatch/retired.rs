@@ -42,7 +42,8 @@ impl Retired {
     /// Counts objects that were just removed, under the dispatch's lock, and will be retired.
     pub(super) fn hold(&self, removed: &Removed) {
         // Relaxed: the collector takes the same lock.
-        self.held.fetch_add(removed.programs.len() + removed.maps.len() + removed.hooks.len(), Ordering::Relaxed);
+        self.held
+            .fetch_add(removed.programs.len() + removed.maps.len() + removed.hooks.len(), Ordering::Relaxed);
     }
 
     /// A collection begins, under the dispatch's lock: objects held here count as the host's. If there are any, another
@@ -67,7 +68,8 @@ impl Dispatch {
         waiting.removed.maps.extend(removed.maps);
         waiting.removed.hooks.extend(removed.hooks);
         waiting.removed.poked |= removed.poked;
-        let many = waiting.removed.stubs.len() + waiting.removed.programs.len() + waiting.removed.hooks.len() > MOST;
+        let many =
+            waiting.removed.stubs.len() + waiting.removed.programs.len() + waiting.removed.hooks.len() > MOST;
         let asked = std::mem::replace(&mut waiting.asked, true);
         drop(waiting);
         if many {

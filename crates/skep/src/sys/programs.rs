@@ -239,11 +239,17 @@ fn target_function(
         return Err("Cannot replace static functions".into());
     }
     if verified.is_watcher() || verified.is_extension() && extends {
-        let text = if extends && verified.is_watcher() { "Cannot extend fentry/fexit" } else { "Cannot recursively attach" };
+        let text = if extends && verified.is_watcher() {
+            "Cannot extend fentry/fexit"
+        } else {
+            "Cannot recursively attach"
+        };
         return Err(text.into());
     }
     if verified.is_sleepable() {
-        return Err(format!("{name} is a function of a sleepable program, which this runtime does not let others change"));
+        return Err(format!(
+            "{name} is a function of a sleepable program, which this runtime does not let others change"
+        ));
     }
     program.function_at(index).map_err(|error| error.to_string())
 }

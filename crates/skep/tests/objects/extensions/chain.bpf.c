@@ -97,6 +97,17 @@ int leaves(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
+__u64 turned;
+
+// Calls itself.
+SEC("xdp")
+int turns(struct xdp_md *ctx)
+{
+	__sync_fetch_and_add(&turned, 1);
+	bpf_tail_call(ctx, &next, 1);
+	return XDP_PASS;
+}
+
 static long each(__u64 index, void *context)
 {
 	(void)index;

@@ -192,6 +192,7 @@ fn programs_that_do_not_fit_a_function_are_refused_with_the_reason() {
         ("of_skb", chain, "first", "argument 1 of of_skb has another type"),
         ("drops", adds, "sum", "drops has 1 argument"),
         ("drops", chain, "hidden", "static"),
+        ("writes", adds, "reads", "argument 1 of writes promises more"),
         ("drops", chain, "none", "the program has the functions chain, first, second, hidden"),
         ("moves_head", chain, "first", "may move the packet"),
         ("tail_calls", program("loops"), "first", "called by a callback"),
@@ -208,6 +209,11 @@ fn programs_that_do_not_fit_a_function_are_refused_with_the_reason() {
         }
         assert!(text.contains(why), "{name} for {function}: {text}");
     }
+    // What only reads may get constants.
+    let reads = part(&runtime, "reads_too", adds, "reads").unwrap().programs()[0].clone();
+    let reads = adds.attach("reads", &reads).unwrap();
+    assert_eq!(run(adds, Engine::Jit), 65_433);
+    drop(reads);
     // Where callers expect it, and in callbacks what makes no tail call.
     part(&runtime, "moves_head", adds, "moves").unwrap();
     part(&runtime, "moves_head", chain, "chain").unwrap();
@@ -280,6 +286,21 @@ fn no_host_runs_a_program_that_belongs_inside_of_another() {
     assert!(matches!(error, Error::WrongProgram { .. }), "{error}");
     let enters = part(&runtime, "enters", chain, "first").unwrap().programs()[0].clone();
     assert!(matches!(next.set(0, &enters), Err(Error::WrongProgram { .. })));
+}
+
+#[test]
+fn an_attachment_outlives_the_hosts_handles_of_both_programs() {
+    let runtime = Runtime::new().unwrap();
+    let module = chain(&runtime);
+    let (parts, attachment) = attached(&runtime, "drops", module.program("chain").unwrap(), "first");
+    drop((module, parts));
+    runtime.synchronize().unwrap();
+    for engine in ENGINES {
+        assert_eq!(run(attachment.target(), engine), DROP, "{engine:?}");
+    }
+    let target = attachment.target().clone();
+    drop(attachment);
+    assert_eq!(run(&target, Engine::Jit), PASS);
 }
 
 /// Ends the other threads.

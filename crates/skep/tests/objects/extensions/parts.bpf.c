@@ -78,6 +78,22 @@ int moves_head(struct xdp_md *ctx)
 	return bpf_xdp_adjust_head(ctx, 4) ? XDP_ABORTED : XDP_PASS;
 }
 
+// `reads` may be given constants.
+SEC("freplace/reads")
+int writes(struct pair *pair)
+{
+	if (!pair)
+		return 0;
+	pair->a = 7;
+	return 430;
+}
+
+SEC("freplace/reads")
+int reads_too(const struct pair *pair)
+{
+	return pair ? pair->b + 30 : 0;
+}
+
 // Arguments and results of other types than those of `sum` and `first`.
 SEC("freplace/sum")
 int fewer(int a, __u64 b, struct pair *pair, __u32 *more)

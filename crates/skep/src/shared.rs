@@ -237,6 +237,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             cpu,
             ..RunEnv::default()
         };
+        // Not ordered with anything, as in `Program::call`.
         let started = shared.counts_runs.load(Ordering::Relaxed).then(Instant::now);
         // SAFETY: the program was verified for this number of words. The run around it keeps the hook, and it the
         // program; it is in a read section.

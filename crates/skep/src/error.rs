@@ -253,8 +253,8 @@ pub enum Error {
         /// The function.
         function: String,
     },
-    /// A program that is in an array of programs and whose functions are to be replaced, or the other way round: a chain of
-    /// tail calls could lead through its functions again and again.
+    /// A program that is in an array of programs and whose functions are to be replaced, or the other way round: a
+    /// chain of tail calls could lead through its functions again and again.
     #[error(
         "program {program} cannot both be in an array of programs and have functions that are replaced: end one of them first"
     )]

@@ -215,8 +215,8 @@ fn without_count(env: *mut RunEnv) -> *mut RunEnv {
 ///
 /// # Safety
 ///
-/// `words` are the arguments, and the result if there is one, with their number before them; `env` is the environment of
-/// the run in progress.
+/// `words` are the arguments, and the result if there is one, with their number before them; `env` is the environment
+/// of the run in progress.
 unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
     // SAFETY: the caller's promise.
     let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Connected {
     image: Image,
     pub(super) hooks: Entries,
-    /// How many elements of arrays of programs hold it, and how many of its functions extensions replace: one of them is
-    /// 0. Under the dispatch's lock.
+    /// How many elements of arrays of programs hold it, and how many of its functions extensions replace: one of them
+    /// is 0. Under the dispatch's lock.
     pub(super) in_arrays: AtomicUsize,
     pub(super) extended: AtomicUsize,
     dispatch: Arc<Dispatch>,

@@ -1,4 +1,5 @@
-//! Extensions, which take the place of functions of loaded programs, and programs that watch functions, in both engines.
+//! Extensions, which take the place of functions of loaded programs, and programs that watch functions, in both
+//! engines.
 
 use skep::{Attachment, Engine, Error, Module, Object, Packet, Program, Runtime};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -24,6 +24,8 @@
 //! nothing. A run that is stopped in a callback returns to the helper with the result 1 (stop), and ends after the
 //! helper.
 
+mod entry;
+
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -34,6 +36,7 @@ use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size
 use crate::arena;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
+use entry::{catch, entered, execute_function};
 
 /// Maximum stack of a function in bytes.
 pub(crate) const FRAME_BYTES: usize = 512;
@@ -161,7 +164,7 @@ pub(crate) unsafe fn run<W: Watch>(
     watch: &mut W,
 ) -> Result<u64, W::Stop> {
     // SAFETY: this function's contract; programs begin at slot 0.
-    unsafe { run_function(code, 0, [r1, r2, 0, 0, 0], env, watch) }
+    unsafe { run_function(code, 0, [r1, r2, 0, 0, 0], env, watch, true) }
 }
 
 /// The code that is being run.
@@ -175,7 +178,7 @@ pub(crate) unsafe fn running<'a>(env: *mut RunEnv) -> &'a Code {
     unsafe { *ptr::with_exposed_provenance::<&'a Code>((*env).engine as usize) }
 }
 
-/// As [`run`], from a function of the program.
+/// As [`run`], from a function of the program. `asks`: whether something else may happen instead of that function.
 ///
 /// # Safety
 ///
@@ -186,6 +189,7 @@ pub(crate) unsafe fn run_function<W: Watch>(
     args: [u64; 5],
     env: *mut RunEnv,
     watch: &mut W,
+    asks: bool,
 ) -> Result<u64, W::Stop> {
     let mut frames = MaybeUninit::<[Frame; MAX_FRAMES]>::uninit();
     let frames = frames.as_mut_ptr().cast::<Frame>();
@@ -200,7 +204,7 @@ pub(crate) unsafe fn run_function<W: Watch>(
     }
     // SAFETY: this function's contract; the machine is alive and no reference to it exists.
     let result = unsafe {
-        match entered(machine, 0, slot, &args) {
+        match asks.then(|| entered(machine, 0, slot, &args)).flatten() {
             Some(result) => (*machine).stop.take().map_or(Ok(result), Err),
             None => execute_function(machine, 0, slot, &args),
         }
@@ -227,8 +231,10 @@ unsafe fn tail_call(code: &Code, args: &[u64; 5], env: *mut RunEnv) -> Option<u6
         Entry::Buffer { len } => len.into(),
         Entry::Context => 0,
     };
+    // They enter the program behind its beginning, as in compiled code.
+    let args = [context, length, 0, 0, 0];
     // SAFETY: all programs of a program array share its entry contract with the running program.
-    let Ok(result) = unsafe { run(target, context, length, env, &mut Unwatched) };
+    let Ok(result) = unsafe { run_function(target, 0, args, env, &mut Unwatched, false) };
     Some(result)
 }
 
@@ -268,65 +274,6 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
                 1
             }
         }
-    }
-}
-
-/// Asks what is to happen instead of the function that starts at `slot`. If that runs the function, it is in the frame
-/// `depth`.
-///
-/// # Safety
-///
-/// As for [`execute`]; the function is about to be called with these arguments.
-unsafe fn entered<W: Watch>(
-    machine: *mut Machine<'_, W>,
-    depth: usize,
-    slot: usize,
-    args: &[u64; 5],
-) -> Option<u64> {
-    // SAFETY: the caller's promise. The code is shared and outlives the machine.
-    let (code, env) = unsafe { ((*machine).code, (*machine).env) };
-    let (of, enter) = code.enter?;
-    let mut body = || {
-        // SAFETY: the caller's promise: it calls the function with these arguments.
-        unsafe {
-            (*machine).entered += 1;
-            let result = execute_function(machine, depth, slot, args);
-            (*machine).entered -= 1;
-            match result {
-                Ok(result) => {
-                    (*machine).watch.leave();
-                    result
-                }
-                Err(stop) => {
-                    (*machine).stop = Some(stop);
-                    0
-                }
-            }
-        }
-    };
-    // SAFETY: the host gave both for this program, whose run is in progress.
-    unsafe { enter(of, code.function_index(slot), args, env, &mut body) }
-}
-
-/// Opens the frame `depth` for the function that starts at `slot`, and executes it.
-///
-/// # Safety
-///
-/// As for [`execute`].
-unsafe fn execute_function<W: Watch>(
-    machine: *mut Machine<'_, W>,
-    depth: usize,
-    slot: usize,
-    args: &[u64; 5],
-) -> Result<u64, W::Stop> {
-    let mut regs: Registers = [0; 11];
-    regs[1..6].copy_from_slice(args);
-    assert!(depth < MAX_FRAMES, "calls nest too deep");
-    // SAFETY: the caller's promise; the depth was checked above.
-    unsafe {
-        regs[10] = open_frame((*machine).frames, depth);
-        (*machine).watch.enter(slot, regs[10]);
-        execute(machine, depth, slot, regs)
     }
 }
 
@@ -608,28 +555,6 @@ unsafe fn execute<W: Watch>(
             }
         }
         slot = next;
-    }
-}
-
-/// An exception has left all functions: the callback begins in the first frame. Returns its registers and slot.
-///
-/// # Safety
-///
-/// As for [`execute`].
-unsafe fn catch<W: Watch>(
-    machine: *mut Machine<'_, W>,
-    callback: usize,
-    cookie: u64,
-) -> (Registers, usize) {
-    let mut regs: Registers = [0; 11];
-    regs[1] = cookie;
-    // SAFETY: the caller's promise; there always is a first frame.
-    unsafe {
-        let code: &Code = (*machine).code;
-        let slot = code.parts.functions[callback].start as usize;
-        regs[10] = open_frame((*machine).frames, 0);
-        (*machine).watch.thrown(slot, regs[10]);
-        (regs, slot)
     }
 }
 

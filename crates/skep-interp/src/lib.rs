@@ -178,7 +178,7 @@ impl Interpreter {
     /// ([`Verified::of`]).
     pub unsafe fn run_extension(&self, args: [u64; 5], env: *mut RunEnv) -> u64 {
         // SAFETY: this function's contract; a program begins at slot 0.
-        let Ok(result) = unsafe { exec::run_function(&self.code, 0, args, env, &mut exec::Unwatched) };
+        let Ok(result) = unsafe { exec::run_function(&self.code, 0, args, env, &mut exec::Unwatched, true) };
         result
     }
 
@@ -225,7 +225,7 @@ impl Interpreter {
             i64::try_from(function).ok().filter(|slot| code::starts_function(&self.code.parts, *slot))?;
         // SAFETY: this function's contract.
         let Ok(result) =
-            unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched) };
+            unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched, true) };
         Some(result)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arch::Native;
-use crate::port::{Arch, Environment};
+use crate::port::Arch;
 use crate::site::{Site, TailCalls};
 use crate::watch::Watch;
 
@@ -129,26 +129,19 @@ impl Compiled {
 
 impl Compiled {
     /// Where the branch at the entry of a function is, in bytes from the start of the text. It does nothing at first.
-    /// `None` without [`Options::patchable`](crate::Options::patchable), and for functions without code.
+    /// It may lead to the [start](Self::start) of a program that is verified for the function's arguments, or to the
+    /// stub of [`watch`](Self::watch). `None` without [`Options::patchable`](crate::Options::patchable), and for
+    /// functions without code.
     pub fn entry_of(&self, function: usize) -> Option<usize> {
         self.tail_calls.entries.get(function).copied().flatten().map(|offset| offset as usize)
     }
 
-    /// The stub through which the branch at a function's entry leads to an extension, at the extension's [tail
-    /// entry](TailEntry::address). `None` if the branch leads to that itself. It is used as
-    /// [`stub`](Self::stub) says.
-    ///
-    /// # Errors
-    ///
-    /// As [`Arena::stub`].
-    pub fn extension(
-        &self,
-        function: usize,
-        arena: &Arena,
-        entry: usize,
-    ) -> Result<Option<Text>, skep_text::Error> {
-        let code = Native::extension(self.environment(function));
-        if code.is_empty() { Ok(None) } else { arena.stub(&code, &[entry]).map(Some) }
+    /// Where calls of a function enter this program, which takes the function's place: at the branch of its own first
+    /// function, if that has one. `None` if the program is no extension.
+    pub fn start(&self) -> Option<usize> {
+        let direct = !self.tail_calls.environment && self.tail_calls.length.is_none();
+        let offset = self.entry_of(0).unwrap_or(self.tail_calls.entry as usize);
+        direct.then(|| self.text.address() + offset)
     }
 
     /// The stub to which the branch at a function's entry leads while the function is watched. It runs the function
@@ -160,16 +153,7 @@ impl Compiled {
     pub fn watch(&self, function: usize, arena: &Arena, watch: &Watch) -> Result<Text, skep_text::Error> {
         let missing = skep_text::Error::OutOfText { offset: 0, len: 0, text: self.text.len() };
         let behind = self.text.address() + self.entry_of(function).ok_or(missing)? + BRANCH_BYTES;
-        arena.stub(&Native::watch(self.environment(function), watch), &[behind])
-    }
-
-    /// Where the environment is at a function's entry.
-    fn environment(&self, function: usize) -> Environment {
-        match (self.tail_calls.counted, function) {
-            (true, _) => Environment::Counted,
-            (false, 0) => Environment::Third,
-            (false, _) => Environment::Kept,
-        }
+        arena.stub(&Native::watch(watch), &[behind])
     }
 }
 

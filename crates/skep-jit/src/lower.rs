@@ -64,7 +64,7 @@ pub(crate) fn lower<A: Arch>(
     };
     if plan.tail_calls {
         lowering.emit.count_tail_calls();
-        lowering.emit.enter_run(labels.entry(0));
+        lowering.emit.enter_run(if parts.entries { labels.start() } else { labels.entry(0) });
     }
     for index in 0..plan.functions.len() {
         lowering.function(index)?;
@@ -97,7 +97,6 @@ pub(crate) fn lower<A: Arch>(
         entry: layout.offset(labels.entry(0)),
         environment: plan.environment && !plan.tail_calls,
         entries,
-        counted: plan.tail_calls,
         length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
     };
     // What precedes the first function belongs to it.
@@ -153,15 +152,20 @@ impl<A: Arch> Lowering<'_, A> {
         if index > 0 {
             self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
         }
-        self.emit.code().bind(self.labels.entry(index));
+        let patched = self.parts.entries && self.plan.reached(slot);
+        if index > 0 || !patched {
+            self.emit.code().bind(self.labels.entry(index));
+        } else {
+            self.emit.code().bind(self.labels.start());
+        }
+        if patched {
+            self.emit.code().fragment(Fragment::Site);
+            self.patched.push(Some(index));
+        }
+        if index == 0 && patched {
+            self.emit.code().bind(self.labels.entry(0));
+        }
         if self.plan.reached(slot) {
-            if self.parts.entries {
-                if index == 0 {
-                    self.emit.landing_pad();
-                }
-                self.emit.code().fragment(Fragment::Site);
-                self.patched.push(Some(index));
-            }
             self.emit.enter(&function.frame, index == 0, self.plan.environment && !self.plan.tail_calls);
             if let Some(length) = self.length_for_tail_calls(index) {
                 self.emit.mov_imm(Reg::R2, length.into());

@@ -165,8 +165,9 @@ impl Plan {
             slots,
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
-            environment: parts.entries,
-            tail_calls: parts.extension,
+            environment: false,
+            // What replaces a function finds the count of the run in its register.
+            tail_calls: parts.entries || parts.extension,
             callbacks: Vec::new(),
         };
         let mut end = 0;
@@ -440,8 +441,7 @@ mod tests {
         let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
         let name = String::from("main");
         let end = insns.len() as u32;
-        let functions =
-            [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
+        let functions = [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,

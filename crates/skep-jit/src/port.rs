@@ -43,27 +43,13 @@ pub(crate) trait Arch: Encoding {
     /// Whether the operation can shift or extend its second operand in this way.
     fn takes_modifier(op: AluOp, width: Width, modifier: Modifier) -> bool;
 
-    /// The code of a stub through which a call of a function enters an extension instead, in front of a jump to the
-    /// extension; empty if the call's registers are right for it.
-    fn extension(environment: Environment) -> Vec<u8>;
-
-    /// The code of a stub around a function, in front of a jump to the function's own code.
-    fn watch(environment: Environment, watch: &Watch) -> Vec<u8>;
+    /// The code of a stub around a function of a program that counts tail calls, in front of a jump to the function's
+    /// own code.
+    fn watch(watch: &Watch) -> Vec<u8>;
 
     /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the
     /// environment, if the program takes that, and the second one to a length.
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8>;
-}
-
-/// Where the environment is when a function of a program begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Environment {
-    /// In its register, with the count of tail calls.
-    Counted,
-    /// In its register, without a count.
-    Kept,
-    /// In the third argument, as hosts pass it.
-    Third,
 }
 
 /// What is known of the code's address before it has a place.
@@ -343,9 +329,6 @@ pub(crate) trait Frames {
     /// The prologue of a function. `first` for the entry of the program; `environment` if that takes the environment
     /// from its third argument.
     fn enter(&mut self, frame: &FrameSpec, first: bool, environment: bool);
-
-    /// Where an indirect branch may lead, if the options ask for landing pads.
-    fn landing_pad(&mut self);
 
     /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions
     /// preserve the register that holds the count, through tail calls too, so this entry saves and restores the host's

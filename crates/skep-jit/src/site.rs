@@ -32,8 +32,6 @@ pub(crate) struct TailCalls {
     pub(crate) length: Option<u32>,
     /// By function: the branch at its entry, if it has one, in bytes from the start of the text.
     pub(crate) entries: Box<[Option<u32>]>,
-    /// Whether functions find a count in the environment's register.
-    pub(crate) counted: bool,
 }
 
 /// A tail call through a branch that is replaced while the code runs.

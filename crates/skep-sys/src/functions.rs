@@ -1,7 +1,8 @@
 //! Programs at functions of other programs: extensions, and programs that watch a function.
 //!
-//! A load names the function ([`ProgramRequest::attach_program`](crate::ProgramRequest::attach_program)), and the program
-//! keeps it until its first attachment. Later ones of extensions name a function each; the engine checks that it fits.
+//! A load names the function ([`ProgramRequest::attach_program`](crate::ProgramRequest::attach_program)), and the
+//! program keeps it until its first attachment. Later ones of extensions name a function each; the engine checks that
+//! it fits.
 
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};

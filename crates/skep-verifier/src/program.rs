@@ -16,10 +16,13 @@ pub(crate) mod roots;
 pub(crate) mod violation;
 
 use crate::domain::recorded::Recorded;
+use crate::program::assumed::{Assumption, Maps, Read, assumptions};
 use crate::program::config::Config;
 use crate::program::extension::Extension;
-use crate::program::assumed::{Assumption, Maps, Read, assumptions};
-use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype, TargetFunction};
+use skep_abi::{
+    ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype,
+    TargetFunction,
+};
 use skep_btf::Kind;
 use skep_isa::Insn;
 use std::sync::Arc;
@@ -180,11 +183,6 @@ impl Verified {
     /// Whether it watches a function of another program.
     pub fn is_watcher(&self) -> bool {
         self.of.is_some() && self.extension.is_none()
-    }
-
-    /// Whether hosts and tail calls may enter it: an extension that takes the context alone is like a program.
-    pub fn takes_context_alone(&self) -> bool {
-        self.extension.as_ref().is_none_or(Extension::is_like_a_program)
     }
 
     /// Checks that it may take the place of this function, or watch it.

@@ -156,6 +156,7 @@ impl Program {
                 // SAFETY: the caller gives as many words as the program was verified for.
                 unsafe { interpreter.run_checked(words, 0, &mut env, &regions) }
             }
+            Input::Inside => panic!("it runs inside of another program"),
             Input::Context => {
                 let context = given.expect("a context");
                 let (address, effects) = context.begin(self)?;

@@ -205,7 +205,8 @@ impl Drop for Registered {
         let inner: Vec<_> = array.maps.values().map(|map| key(map)).collect();
         let leaving = state.left(&inner);
         // No program refers to the map, so there are no sites. Programs that it held may still be running.
-        let programs = array.slots.into_values().filter_map(|slot| slot.program).collect();
+        let programs: Vec<_> = array.slots.into_values().filter_map(|slot| slot.program).collect();
+        Connected::left_arrays(&programs);
         let maps = array.maps.into_values().collect();
         let removed = Removed { programs, maps, ..Removed::default() };
         dispatch.retired.hold(&removed);

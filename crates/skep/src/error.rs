@@ -253,6 +253,15 @@ pub enum Error {
         /// The function.
         function: String,
     },
+    /// A program that is in an array of programs and whose functions are to be replaced, or the other way round: a
+    /// chain of tail calls could lead through its functions again and again.
+    #[error(
+        "program {program} cannot both be in an array of programs and have functions that are replaced: end one of them first"
+    )]
+    TailCallee {
+        /// The program.
+        program: String,
+    },
     /// Programs, arrays of programs, or maps with elements that are freed, of different runtimes.
     #[error(
         "map {map}: programs, the arrays that hold them, and maps whose freed elements wait for readers must be of one runtime: \

@@ -1,5 +1,5 @@
-//! Programs inside of others: extensions, which take the place of a function of a loaded program, and watchers, which run
-//! around one.
+//! Programs inside of others: extensions, which take the place of a function of a loaded program, and watchers, which
+//! run around one.
 //!
 //! The programs are verified for the function that their load was given ([`Linker::target`](crate::Linker::target)).
 //! An attachment checks that the function which it is made to has the same contract, since programs may be attached to
@@ -107,9 +107,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] if the program does not fit the function; [`Error::TargetTaken`] if that is replaced or watched
-    /// already (it may have several watchers); [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be
-    /// changed.
+    /// [`Error::Target`] if the program does not fit the function; [`Error::TargetTaken`] if that is replaced or
+    /// watched already (it may have several watchers); [`Error::TailCallee`] if the program is in an array of programs
+    /// and this is an extension; [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be changed.
     pub fn attach(&self, function: &str, program: &Program) -> Result<Attachment, Error> {
         self.attach_at(self.index_of(function)?, program)
     }

@@ -217,8 +217,8 @@ fn without_count(env: *mut RunEnv) -> *mut RunEnv {
 ///
 /// # Safety
 ///
-/// `words` are the arguments, and the result if there is one, with their number before them; `env` is the environment of
-/// the run in progress.
+/// `words` are the arguments, and the result if there is one, with their number before them; `env` is the environment
+/// of the run in progress.
 unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
     // SAFETY: the caller's promise.
     let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };
@@ -239,6 +239,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             cpu,
             ..RunEnv::default()
         };
+        // Not ordered with anything, as in `Program::call`.
         let started = shared.counts_runs.load(Ordering::Relaxed).then(Instant::now);
         // SAFETY: the program was verified for this number of words. The run around it keeps the hook, and it the
         // program; it is in a read section.

@@ -15,6 +15,8 @@ mod client_tests;
 #[cfg(test)]
 mod code_tests;
 #[cfg(test)]
+mod function_tests;
+#[cfg(test)]
 mod kernel_types_tests;
 mod lacking;
 mod log;
@@ -314,7 +316,7 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
-        Error::TargetTaken { .. } => Errno::EBUSY,
+        Error::TargetTaken { .. } | Error::TailCallee { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }
 }

@@ -41,7 +41,7 @@ use crate::options::Options;
 use crate::port::Home;
 use crate::port::operand::Modifier;
 use crate::port::operand::{Address, Index};
-use crate::port::{self, Arch, Environment};
+use crate::port::{self, Arch};
 use crate::watch::Watch;
 use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
@@ -143,12 +143,8 @@ impl Arch for Aarch64 {
         }
     }
 
-    fn extension(environment: Environment) -> Vec<u8> {
-        entry::extension(environment)
-    }
-
-    fn watch(environment: Environment, watch: &Watch) -> Vec<u8> {
-        entry::watch(environment, watch)
+    fn watch(watch: &Watch) -> Vec<u8> {
+        entry::watch(watch)
     }
 
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {

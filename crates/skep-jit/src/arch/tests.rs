@@ -32,7 +32,8 @@ use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 type Features = <Native as Arch>::Features;
 
 /// All services of the host that code can use.
-pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, fixed_code: false, patchable: false };
+pub(super) const HARDENED: Options =
+    Options { landing_pads: true, signed_returns: true, fixed_code: false, patchable: false };
 
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {

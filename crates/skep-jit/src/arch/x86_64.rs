@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::port::Home;
 use crate::port::operand::Address;
 use crate::port::operand::Modifier;
-use crate::port::{self, Arch, Environment};
+use crate::port::{self, Arch};
 use crate::watch::Watch;
 use encode::{Bytes, Cc, Group1};
 use frame::Frame;
@@ -115,12 +115,8 @@ impl Arch for X86_64 {
         false
     }
 
-    fn extension(environment: Environment) -> Vec<u8> {
-        entry::extension(environment)
-    }
-
-    fn watch(environment: Environment, watch: &Watch) -> Vec<u8> {
-        entry::watch(environment, watch)
+    fn watch(watch: &Watch) -> Vec<u8> {
+        entry::watch(watch)
     }
 
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {

@@ -59,10 +59,15 @@ impl Extension {
         let (name, of) = (&self.name, &target.name);
         if !std::ptr::eq(self.program_type, target.program_type) {
             let (own, theirs) = (self.program_type.name, target.program_type.name);
-            return Err(format!("{name} is for programs of type {own}, and {} is of type {theirs}", target.program));
+            return Err(format!(
+                "{name} is for programs of type {own}, and {} is of type {theirs}",
+                target.program
+            ));
         }
         if !target.global && !target.main {
-            return Err(format!("the function {of} is static, and its callers rely on more than its prototype"));
+            return Err(format!(
+                "the function {of} is static, and its callers rely on more than its prototype"
+            ));
         }
         same_types(name, (&self.btf, &self.prototype), target)?;
         let function =
@@ -88,19 +93,10 @@ impl Extension {
         }
         Ok(())
     }
-
-    /// Whether it takes the context alone and returns a number, as a program does.
-    pub(crate) fn is_like_a_program(&self) -> bool {
-        self.own.params == [Param::Context] && self.own.returns
-    }
 }
 
 /// Whether two prototypes have the same types, each in its own object.
-fn same_types(
-    name: &str,
-    (btf, own): (&Btf, &Prototype),
-    target: &TargetFunction,
-) -> Result<(), String> {
+fn same_types(name: &str, (btf, own): (&Btf, &Prototype), target: &TargetFunction) -> Result<(), String> {
     let of = &target.name;
     let (ours, theirs) = (own.params.len(), target.prototype.params.len());
     if ours != theirs {
@@ -118,8 +114,11 @@ fn same_types(
     Ok(())
 }
 
-/// The kind of a type, its size, and for pointers what they lead to. `None` if the type is damaged.
-fn shape(btf: &Btf, ty: u32) -> Option<(Kind, u32, Option<(Kind, &str)>)> {
+/// What two types must have in common: the kind, the size, and for pointers kind and name of what they lead to.
+type Shape<'a> = (Kind, u32, Option<(Kind, &'a str)>);
+
+/// That of a type; `None` if it is damaged.
+fn shape(btf: &Btf, ty: u32) -> Option<Shape<'_>> {
     let resolved = btf.resolve(ty).ok()?;
     match resolved.kind {
         Kind::Void => Some((Kind::Void, 0, None)),

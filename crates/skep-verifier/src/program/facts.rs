@@ -378,17 +378,19 @@ impl Record {
             .zip(self.deepest.iter().zip(&self.unwritten))
             .zip(may_throw.into_iter().zip(in_callback))
             .zip(&cfg.globals)
-            .map(|((((function, range), (deepest, unwritten)), (may_throw, in_callback)), global)| FunctionFacts {
-                name: function.name,
-                start: range.start as u32,
-                end: range.end as u32,
-                stack_bytes: deepest.next_multiple_of(8),
-                zeroed: *unwritten,
-                may_throw,
-                prototype: function.prototype,
-                global: global.is_some(),
-                moves_packet: global.as_ref().is_some_and(|global| global.effects.moves_packet),
-                in_callback,
+            .map(|((((function, range), (deepest, unwritten)), (may_throw, in_callback)), global)| {
+                FunctionFacts {
+                    name: function.name,
+                    start: range.start as u32,
+                    end: range.end as u32,
+                    stack_bytes: deepest.next_multiple_of(8),
+                    zeroed: *unwritten,
+                    may_throw,
+                    prototype: function.prototype,
+                    global: global.is_some(),
+                    moves_packet: global.as_ref().is_some_and(|global| global.effects.moves_packet),
+                    in_callback,
+                }
             })
             .collect();
         (insns, facts, functions)

@@ -6,8 +6,7 @@ use crate::program::cfg::target;
 use crate::program::config::Config;
 use skep_abi::{
     Context, Function, HelperFlags, HelperProto, KfuncFlags, OwnKfunc, ParamTags, ProgramType, RetKind,
-    SpecialKfunc,
-    kfunc_named, own_kfunc,
+    SpecialKfunc, kfunc_named, own_kfunc,
 };
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn};

@@ -1,7 +1,7 @@
 //! Entries of functions: which extension a function of a program is replaced by, or which programs watch it.
 //!
 //! ```text
-//!   the function     site: nop          site: jmp ────> stub: call the extension          one branch, replaced by
+//!   the function     site: nop          site: jmp ────> the extension                     one branch, replaced by
 //!                          frame, body                  stub: tell the watchers,          one store
 //!                                                             call the body, tell again
 //!   the interpreter  Image.entries[function]            the same hook, by one store of a pointer
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What happens instead of a function of a program, or around it.
 pub(crate) struct EntryHook {
     pub(crate) kind: EntryKind,
-    /// Where the function's branch leads; `None` if it leads to the extension itself. It is dropped with the hook.
+    /// Where the branch of a watched function leads. It is dropped with the hook.
     _stub: Option<Text>,
 }
 
@@ -67,10 +67,28 @@ impl Dispatch {
         extension: &Arc<Connected>,
         busy: impl Fn() -> Error,
     ) -> Result<(), Error> {
-        self.change_entry(target, function, |before| match before {
+        {
+            let _state = self.lock();
+            // Relaxed: both are changed and read under the dispatch's lock.
+            if target.in_arrays.load(Ordering::Relaxed) > 0 {
+                return Err(Error::TailCallee { program: target.name().to_owned() });
+            }
+            target.extended.fetch_add(1, Ordering::Relaxed);
+        }
+        let changed = self.change_entry(target, function, |before| match before {
             None => Ok(Some(EntryKind::Extension(Arc::clone(extension)))),
             Some(_) => Err(busy()),
-        })
+        });
+        if changed.is_err() {
+            self.not_extended(target);
+        }
+        changed
+    }
+
+    fn not_extended(&self, target: &Connected) {
+        let _state = self.lock();
+        // Relaxed: as in `extend`.
+        target.extended.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Ends that, if the extension is still in the function's place.
@@ -83,7 +101,9 @@ impl Dispatch {
         self.change_entry(target, function, |before| match before {
             Some(EntryKind::Extension(known)) if Arc::ptr_eq(known, extension) => Ok(None),
             before => Ok(before.map(EntryKind::same)),
-        })
+        })?;
+        self.not_extended(target);
+        Ok(())
     }
 
     /// Changes the programs that watch a function.
@@ -161,9 +181,14 @@ impl Dispatch {
     fn make(&self, target: &Connected, function: usize, kind: Option<EntryKind>) -> Result<Made, Error> {
         let Some(kind) = kind else { return Ok(Made { hook: None, leads_to: Branch::Nop }) };
         let (stub, entry) = match &kind {
+            // Both count tail calls in the same register.
             EntryKind::Extension(extension) => {
-                let entry = extension.tail_entry(&self.arena)?;
-                (target.compiled.extension(function, &self.arena, entry)?, entry)
+                let why = || Error::Target {
+                    program: target.name().to_owned(),
+                    function: format!("function {function}"),
+                    why: format!("{} is no extension", extension.name()),
+                };
+                (None, extension.compiled.start().ok_or_else(why)?)
             }
             EntryKind::Watched(watchers) => {
                 let (before, after) = self.watch;

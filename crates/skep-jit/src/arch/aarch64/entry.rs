@@ -1,12 +1,11 @@
-//! What entries of functions are led to: the way into an extension, and the code around a watched function.
+//! What the entry of a watched function leads to: the code around the function.
 //!
-//! Both are stubs ([`skep_text::Arena::stub`]): code, and then one jump, to which a call in the code leads.
+//! It is a stub ([`skep_text::Arena::stub`]): code, and then one jump, to which a call in the code leads.
 
 use skep_isa::{Size, Width};
 
 use super::encode::{self, Imm12, Mem, Pair, Sum, Word};
 use super::regs::{ENV, FP, Gpr, LR, SCRATCH};
-use crate::port::{Environment, LEFT};
 use crate::watch::Watch;
 
 /// The registers of the arguments, in their order.
@@ -50,30 +49,11 @@ impl Code {
     }
 }
 
-pub(super) fn extension(environment: Environment) -> Vec<u8> {
-    let from = match environment {
-        Environment::Counted => return Vec::new(),
-        Environment::Third => Gpr::X2,
-        Environment::Kept => ENV,
-    };
-    let mut code = Code::default();
-    code.put(encode::store_pair(Width::W64, FP, LR, Gpr::SP, -32, Pair::Pre));
-    code.put(encode::store(Size::B8, ENV, Mem::At(Gpr::SP, 16)));
-    code.put(encode::mov_sp(FP, Gpr::SP));
-    code.add(ENV, from, LEFT);
-    let call = code.call();
-    code.put(encode::load(Size::B8, None, ENV, Mem::At(Gpr::SP, 16)));
-    code.put(encode::load_pair(Width::W64, FP, LR, Gpr::SP, 32, Pair::Post));
-    code.put(encode::ret());
-    code.finish(call)
-}
-
-pub(super) fn watch(environment: Environment, watch: &Watch) -> Vec<u8> {
+pub(super) fn watch(watch: &Watch) -> Vec<u8> {
     let mut code = Code::default();
     code.put(encode::store_pair(Width::W64, FP, LR, Gpr::SP, -FRAME, Pair::Pre));
     code.put(encode::mov_sp(FP, Gpr::SP));
-    let from = if environment == Environment::Third { Gpr::X2 } else { ENV };
-    code.put(encode::store(Size::B8, from, Mem::At(Gpr::SP, ENVIRONMENT)));
+    code.put(encode::store(Size::B8, ENV, Mem::At(Gpr::SP, ENVIRONMENT)));
     code.constant(SCRATCH, watch.arguments.into());
     code.put(encode::store(Size::B8, SCRATCH, Mem::At(Gpr::SP, COUNT)));
     for (at, reg) in (WORDS..).step_by(8).zip(ARGUMENTS) {

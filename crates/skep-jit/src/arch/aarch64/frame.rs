@@ -126,12 +126,6 @@ impl Frames for Emitter<'_> {
         }
     }
 
-    fn landing_pad(&mut self) {
-        if self.options.landing_pads {
-            self.put(encode::bti_c());
-        }
-    }
-
     fn enter_run(&mut self, target: Label) {
         self.call_from_outside(target, |emit| {
             emit.add_imm(Width::W64, ENV, Gpr::X2, LEFT.into());

@@ -1,12 +1,11 @@
-//! What entries of functions are led to: the way into an extension, and the code around a watched function.
+//! What the entry of a watched function leads to: the code around the function.
 //!
-//! Both are stubs ([`skep_text::Arena::stub`]): code, and then one jump, to which a call in the code leads.
+//! It is a stub ([`skep_text::Arena::stub`]): code, and then one jump, to which a call in the code leads.
 
 use skep_isa::{Size, Width};
 
 use super::encode::{self, Bytes, Group1, Mem};
 use super::regs::{ENV, Gpr};
-use crate::port::{Environment, LEFT};
 use crate::watch::Watch;
 
 /// The registers of the arguments, in their order.
@@ -43,30 +42,12 @@ impl Code {
     }
 }
 
-pub(super) fn extension(environment: Environment) -> Vec<u8> {
-    let from = match environment {
-        Environment::Counted => return Vec::new(),
-        Environment::Third => Gpr::RDX,
-        Environment::Kept => ENV,
-    };
-    let mut code = Code::default();
-    // With the return address that makes 16 bytes.
-    code.put(encode::push(ENV));
-    code.put(encode::lea(Width::W64, ENV, Mem::at(from, LEFT as i32)));
-    let call = code.call();
-    code.put(encode::pop(ENV));
-    code.put(encode::ret());
-    code.lead_behind(call);
-    code.0
-}
-
-pub(super) fn watch(environment: Environment, watch: &Watch) -> Vec<u8> {
+pub(super) fn watch(watch: &Watch) -> Vec<u8> {
     let mut code = Code::default();
     code.put(encode::push(Gpr::RBP));
     code.put(encode::mov_rr(Width::W64, Gpr::RBP, Gpr::RSP));
     code.put(encode::alu_ri(Group1::Sub, Width::W64, Gpr::RSP, FRAME));
-    let from = if environment == Environment::Third { Gpr::RDX } else { ENV };
-    code.put(encode::store_r(Size::B8, Mem::at(Gpr::RBP, ENVIRONMENT), from));
+    code.put(encode::store_r(Size::B8, Mem::at(Gpr::RBP, ENVIRONMENT), ENV));
     code.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, COUNT), i32::from(watch.arguments)));
     for (at, reg) in (WORDS..).step_by(8).zip(ARGUMENTS) {
         code.put(encode::store_r(Size::B8, Mem::at(Gpr::RBP, at), reg));

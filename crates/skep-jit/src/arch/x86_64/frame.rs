@@ -109,12 +109,6 @@ impl Frames for Emitter<'_> {
         }
     }
 
-    fn landing_pad(&mut self) {
-        if self.options.landing_pads {
-            self.put(encode::endbr64());
-        }
-    }
-
     fn enter_run(&mut self, target: Label) {
         if self.options.landing_pads {
             self.put(encode::endbr64());

@@ -46,6 +46,15 @@ __attribute__((noinline)) int sum(int a, __u64 b, struct pair *pair, __u32 *more
 	return a + b + pair->a + pair->b + *more + last;
 }
 
+// Reads its argument alone: callers may give it constants.
+__attribute__((noinline)) int reads(const struct pair *pair)
+{
+	if (!pair)
+		return 0;
+	asm volatile("" ::"r"(pair) : "memory");
+	return pair->a + pair->b;
+}
+
 // Its callers expect that it may move the packet.
 __attribute__((noinline)) int moves(struct xdp_md *ctx)
 {
@@ -78,7 +87,7 @@ int adds(struct xdp_md *ctx)
 	__u64 kept = ctx->ingress_ifindex + 7;
 	struct pair pair = { .a = 30, .b = 400 };
 	__u32 more = 5000;
-	int total = sum(1, 2, &pair, &more, 60000);
+	int total = reads(&pair) - 430 + sum(1, 2, &pair, &more, 60000);
 
 	if (moves(ctx))
 		return 0;
@@ -95,6 +104,17 @@ int leaves(struct xdp_md *ctx)
 		return verdict;
 	bpf_tail_call(ctx, &next, 0);
 	return XDP_TX;
+}
+
+__u64 turned;
+
+// Calls itself.
+SEC("xdp")
+int turns(struct xdp_md *ctx)
+{
+	__sync_fetch_and_add(&turned, 1);
+	bpf_tail_call(ctx, &next, 1);
+	return XDP_PASS;
 }
 
 static long each(__u64 index, void *context)

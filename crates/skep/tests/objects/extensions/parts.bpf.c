@@ -78,6 +78,22 @@ int moves_head(struct xdp_md *ctx)
 	return bpf_xdp_adjust_head(ctx, 4) ? XDP_ABORTED : XDP_PASS;
 }
 
+// `reads` may be given constants.
+SEC("freplace/reads")
+int writes(struct pair *pair)
+{
+	if (!pair)
+		return 0;
+	pair->a = 7;
+	return 430;
+}
+
+SEC("freplace/reads")
+int reads_too(const struct pair *pair)
+{
+	return pair ? pair->b + 30 : 0;
+}
+
 // Arguments and results of other types than those of `sum` and `first`.
 SEC("freplace/sum")
 int fewer(int a, __u64 b, struct pair *pair, __u32 *more)
@@ -161,12 +177,14 @@ int returns(__u64 *ctx)
 SEC("fexit/first")
 int beyond(__u64 *ctx)
 {
-	return ctx[2] & 0;
+	result = ctx[2];
+	return 0;
 }
 
 // Reads what the argument points to, which has no type here.
 SEC("fentry/first")
 int follows(__u64 *ctx)
 {
-	return *(__u64 *)ctx[0] & 0;
+	result = *(__u64 *)ctx[0];
+	return 0;
 }

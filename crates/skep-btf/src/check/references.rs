@@ -273,9 +273,12 @@ impl<'a> References<'a> {
     fn section(&self, ty: &Type<'_>) -> Checked {
         for entry in ty.tail.as_chunks::<12>().0 {
             let [var, size] = [0, 8].map(|at| u32_at(entry, at));
-            let kind = self.btf.ty(var).map_err(|_| of(ty, "Invalid type_id"))?.kind;
-            hold(kind == Kind::Var, ty, "Not a VAR kind member")?;
-            hold(self.size(var).is_some_and(|least| least <= size), ty, "Invalid size")?;
+            let var = self.btf.ty(var).map_err(|_| of(ty, "Invalid type_id"))?;
+            hold(var.kind == Kind::Var, ty, "Not a VAR kind member")?;
+            // Linux takes a pointer for as small as the section says, and clients rely on it.
+            let pointer = self.based(var.word).is_some_and(|base| base.kind == Kind::Ptr);
+            let fits = self.size(var.id).is_some_and(|least| least <= size);
+            hold(pointer || fits, ty, "Invalid size")?;
         }
         Ok(())
     }

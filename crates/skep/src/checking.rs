@@ -148,7 +148,6 @@ impl Program {
                 // SAFETY: as in `Program::run_with`.
                 unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) }
             }
-            Input::Inside => panic!("it runs inside of other programs alone"),
             Input::Arguments => {
                 let words = buffer.as_mut_ptr() as u64;
                 env.context = words;

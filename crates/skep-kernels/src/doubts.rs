@@ -14,6 +14,7 @@ use skep_verifier::{Abilities, Spills, Unwritten, Verified};
 pub fn abilities(version: Version) -> Abilities {
     let since = |major, minor| version >= Version::new(major, minor);
     Abilities {
+        dead_code: false,
         lenient: false,
         unwritten_stack: match version {
             _ if since(6, 3) => Unwritten::Any,

@@ -20,7 +20,7 @@ use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::objects::{Mask, Shape};
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
-use skep_verifier::{Config, Verified};
+use skep_verifier::{Abilities, Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct Linker<'a> {
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
     log: Option<Box<Lines<'a>>>,
+    rules: Rules,
 }
 
 impl fmt::Debug for Linker<'_> {
@@ -46,6 +47,13 @@ impl fmt::Debug for Linker<'_> {
             .field("only", &self.only)
             .finish_non_exhaustive()
     }
+}
+
+/// What decides beside the runtime what programs may do.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rules {
+    pub(crate) strict_alignment: bool,
+    pub(crate) abilities: Abilities,
 }
 
 /// What receives the lines of a log.
@@ -86,6 +94,7 @@ impl<'a> Linker<'a> {
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
             log: None,
+            rules: Rules::default(),
         }
     }
 
@@ -122,6 +131,13 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn sleepable(mut self, sleepable: bool) -> Self {
         self.options.sleepable = sleepable;
+        self
+    }
+
+    /// Verifies programs by other rules than skep's own.
+    #[cfg(feature = "sys")]
+    pub(crate) fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -199,6 +215,8 @@ impl<'a> Linker<'a> {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
+                strict_alignment: self.rules.strict_alignment,
+                abilities: self.rules.abilities,
                 any_table: true,
                 own_masks: true,
                 // Tests run programs in checking mode.

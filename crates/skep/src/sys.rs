@@ -112,7 +112,7 @@ impl Engine for SysEngine {
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
-        SysMap::create(&self.runtime, &self.lacking, request)
+        SysMap::create(&self.runtime, (self.host_types.as_ref(), &self.lacking), request)
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {

@@ -136,7 +136,8 @@ impl Transfer<'_> {
                     reference.what.name(),
                     reference.slot
                 );
-                Err(Violation::new(Code::Resource, text).suggest(reference.what.advice()))
+                let words = format!("Unreleased reference id={} alloc_insn={}", reference.id, reference.slot);
+                Err(Violation::new(Code::Resource, text).suggest(reference.what.advice()).in_linux(words))
             }
         }
     }

@@ -46,7 +46,11 @@ impl Transfer<'_> {
                 end(field),
                 def.name()
             );
-            return Err(Violation::new(Code::OutOfBounds, text));
+            let words = match is_kptr(field.kind) {
+                true => "kptr cannot be accessed indirectly by helper".to_owned(),
+                false => format!("{name} cannot be accessed directly by load/store"),
+            };
+            return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
         }
         let whole = low == i64::from(field.offset) && high == end(field);
         if !whole || !pointer.is_fixed() || intent == Some(Intent::Atomic) {
@@ -56,7 +60,12 @@ impl Transfer<'_> {
                 field.offset,
                 def.name()
             );
-            return Err(Violation::new(Code::OutOfBounds, text));
+            let words = match (pointer.is_fixed(), high - low) {
+                (false, _) => "kptr access cannot have variable offset".to_owned(),
+                (true, 8) => format!("kptr access misaligned expected={} off={low}", field.offset),
+                (true, _) => "kptr access size must be BPF_DW".to_owned(),
+            };
+            return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
         }
         Ok(Some(field.clone()))
     }
@@ -113,7 +122,16 @@ impl Transfer<'_> {
             field.offset,
             def.name()
         );
-        Err(Violation::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
+        let words = match field.kind {
+            SpecialKind::Kptr { .. } => "store to referenced kptr disallowed".to_owned(),
+            _ if value.is_scalar() => {
+                format!("BPF_ST imm must be 0 when storing to kptr at off={}", field.offset)
+            }
+            _ => "invalid kptr access".to_owned(),
+        };
+        Err(Violation::new(Code::Argument, text)
+            .suggest("exchange references with bpf_kptr_xchg")
+            .in_linux(words))
     }
 
     /// The special field of that kind that an argument points to, and what it lies in: a map's value, or an object that
@@ -155,7 +173,15 @@ impl Transfer<'_> {
                 field.offset, value.offset
             ),
         };
-        Err(Violation::new(Code::Argument, text))
+        let number = reg.number();
+        let words = match (name, value.is_fixed()) {
+            (_, false) => {
+                format!("R{number} doesn't have constant offset. {name} has to be at the constant offset")
+            }
+            ("kptr", true) => format!("off={} kptr isn't referenced kptr", value.offset),
+            (_, true) => format!("off {} doesn't point to 'struct {name}'", value.offset),
+        };
+        Err(Violation::new(Code::Argument, text).in_linux(words))
     }
 
     /// `bpf_spin_lock`.

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::domain::tnum::Tnum;
-use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value};
+use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value, is_lent};
 use skep_isa::{AluOp, Reg};
 
 /// What bounds an access.
@@ -38,6 +38,7 @@ pub(crate) fn kind(value: &Value) -> String {
         Kind::MapKey { .. } => "map_key",
         Kind::Buffer { .. } => "mem",
         Kind::Memory { read_only: true, .. } => "rdonly_mem",
+        Kind::Memory { .. } if value.reference != 0 && !is_lent(value.reference) => "ringbuf_mem",
         Kind::Memory { .. } => "mem",
         Kind::Function { .. } => "func",
         Kind::Struct { of, .. } => of.name(),
@@ -65,6 +66,11 @@ pub(crate) fn bits(bits: Tnum) -> String {
 /// A register that cannot be the address of an access.
 pub(crate) fn no_memory(reg: Reg, value: &Value) -> String {
     format!("R{} invalid mem access '{}'", reg.number(), kind(value))
+}
+
+/// Memory that may only be read.
+pub(crate) fn read_only(reg: Reg, value: &Value) -> String {
+    format!("R{} cannot write into {}", reg.number(), kind(value))
 }
 
 /// An access of `size` bytes at `fixed` plus the variable part of `pointer`, outside of its object.
@@ -115,10 +121,15 @@ pub(crate) fn outside_of_packet(reg: Reg, pointer: &Value, fixed: i64, size: i64
     )
 }
 
-/// The same in a stack; `access` is ` read from`, ` write to` or ` indirect access to`.
+/// The same in a stack, where Linux looks first whether an access is aligned; `access` is ` read from`, ` write to` or ` indirect access to`.
 pub(crate) fn outside_of_stack(reg: Reg, pointer: &Value, fixed: i64, size: i64, access: &str) -> String {
     let reg = reg.number();
     if pointer.is_fixed() {
+        let direct = !access.contains("indirect") && u32::try_from(size).is_ok_and(u32::is_power_of_two);
+        if direct && fixed % size != 0 {
+            let offset = fixed - i64::from(pointer.offset);
+            return misaligned("stack ", Tnum::constant(0), pointer.offset.into(), offset, size as u32);
+        }
         return format!("invalid{access} stack R{reg} off={fixed} size={size}");
     }
     if pointer.num.smin <= -MAX_OFFSET || pointer.num.smax >= MAX_OFFSET {
@@ -129,18 +140,15 @@ pub(crate) fn outside_of_stack(reg: Reg, pointer: &Value, fixed: i64, size: i64,
 }
 
 /// An access of the context that its fields do not allow. Under strict alignment, Linux looks at that first.
-pub(crate) fn context(pointer: &Value, at: i64, size: u32, strict: bool) -> String {
+pub(crate) fn context(reg: Reg, pointer: &Value, at: i64, size: u32, strict: bool) -> String {
+    if pointer.offset != 0 {
+        return moved_context(reg, pointer.offset);
+    }
     if !pointer.is_fixed() {
         return format!("variable ctx access var_off={} disallowed", bits(pointer.num.bits));
     }
     if strict && size.is_power_of_two() && at % i64::from(size) != 0 {
-        return misaligned(
-            "context ",
-            Tnum::constant(0),
-            pointer.offset.into(),
-            at - i64::from(pointer.offset),
-            size,
-        );
+        return misaligned("context ", Tnum::constant(0), 0, at, size);
     }
     format!("invalid bpf_context access off={at} size={size}")
 }
@@ -157,7 +165,11 @@ pub(crate) fn structure(reg: Reg, pointer: &Value, at: i64, size: u32) -> String
 
 /// An address that is not a multiple of `size`; `what` is the object with a space, or empty.
 pub(crate) fn misaligned(what: &str, variable: Tnum, fixed: i64, offset: i64, size: u32) -> String {
-    format!("misaligned {what}access off {}+{fixed}{offset:+} size {size}", bits(variable))
+    let variable = match variable.mask {
+        0 => (variable.value as i64).to_string(),
+        _ => bits(variable),
+    };
+    format!("misaligned {what}access off {variable}+{fixed}+{offset} size {size}")
 }
 
 /// Arithmetic that a pointer does not allow; `a` is in `dst`.
@@ -171,7 +183,7 @@ pub(crate) fn arithmetic(op: AluOp, dst: Reg, a: &Value, b: &Value, narrow: bool
         return format!("R{number} 32-bit pointer arithmetic prohibited");
     }
     match op {
-        AluOp::Add | AluOp::Sub if pointer.is_maybe_null() => {
+        _ if pointer.is_maybe_null() => {
             format!("R{number} pointer arithmetic on {} prohibited, null-check it first", kind(pointer))
         }
         AluOp::Sub if a.is_scalar() => format!("R{number} tried to subtract pointer from scalar"),
@@ -183,13 +195,14 @@ pub(crate) fn arithmetic(op: AluOp, dst: Reg, a: &Value, b: &Value, narrow: bool
     }
 }
 
-/// A number that moves a pointer too far.
-pub(crate) fn too_far(pointer: &Value, number: &Value) -> String {
+/// A number that moves the pointer in `reg` too far. Linux adds numbers that are only large, and refuses the access.
+pub(crate) fn too_far(op: AluOp, reg: Reg, pointer: &Value, number: &Value) -> String {
     let name = kind(pointer);
     let limits = -MAX_OFFSET + 1..MAX_OFFSET;
     match number.as_constant() {
         Some(constant) if limits.contains(&(constant as i64)) => {
-            format!("{name} pointer offset {} is not allowed", pointer.offset)
+            let moved = if op == AluOp::Sub { -(constant as i64) } else { constant as i64 };
+            format!("{name} pointer offset {} is not allowed", i64::from(pointer.offset) + moved)
         }
         Some(constant) => format!("math between {name} pointer and {} is not allowed", constant as i64),
         None if number.num.smin == i64::MIN => {
@@ -198,7 +211,17 @@ pub(crate) fn too_far(pointer: &Value, number: &Value) -> String {
         None if !limits.contains(&number.num.smin) => {
             format!("value {} makes {name} pointer be out of bounds", number.num.smin)
         }
-        None => format!("math between {name} pointer and register with unbounded min value is not allowed"),
+        None => {
+            format!("R{} unbounded memory access, make sure to bounds check any such access", reg.number())
+        }
+    }
+}
+
+/// A context that was moved, where it may not be.
+pub(crate) fn moved_context(reg: Reg, offset: i32) -> String {
+    match offset < 0 {
+        true => format!("negative offset ctx ptr R{} off={offset} disallowed", reg.number()),
+        false => format!("dereference of modified ctx ptr R{} off={offset} disallowed", reg.number()),
     }
 }
 

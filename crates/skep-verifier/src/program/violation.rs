@@ -124,6 +124,15 @@ impl Violation {
         self
     }
 
+    /// Adds a line to what Linux's verifier says of the same.
+    pub(crate) fn also_in_linux(mut self: Box<Self>, line: &str) -> Box<Self> {
+        self.words = Some(match self.words.take() {
+            Some(words) => format!("{words}\n{line}"),
+            None => line.to_owned(),
+        });
+        self
+    }
+
     /// Says that it is about these bytes of a stack.
     pub(crate) fn of_stack(mut self: Box<Self>, offset: i32, size: u32) -> Box<Self> {
         self.about = About::Stack { offset, size };

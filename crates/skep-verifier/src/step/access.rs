@@ -54,7 +54,9 @@ impl Transfer<'_> {
                     FieldKind::Scalar => Value::scalar(Scalar::of_size(size)),
                     _ if signed => {
                         let text = format!("the pointer {} cannot be loaded with sign extension", field.name);
-                        return Err(Violation::new(Code::Context, text));
+                        let at = pointer.offset.wrapping_add(offset.into());
+                        let words = format!("invalid bpf_context access off={at} size={}", size.bytes());
+                        return Err(Violation::new(Code::Context, text).in_linux(words));
                     }
                     FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
                     FieldKind::PacketEnd => Value::pointer(Kind::PacketEnd, 0),
@@ -261,11 +263,7 @@ impl Transfer<'_> {
         let lenient = config.abilities.lenient;
         if !lenient && pointer.kind == Kind::Context && pointer.offset != 0 {
             let text = format!("expected the unmoved context in {reg}, found {pointer}");
-            let words = format!(
-                "dereference of modified ctx ptr R{} off={} disallowed",
-                reg.number(),
-                pointer.offset
-            );
+            let words = words::moved_context(reg, pointer.offset);
             return Err(Violation::new(Code::Context, text).in_linux(words));
         }
         let of_stack = !lenient && matches!(pointer.kind, Kind::Stack { .. });

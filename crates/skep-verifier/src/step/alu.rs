@@ -292,7 +292,7 @@ impl Transfer<'_> {
                 number
             });
             if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
-                let words = words::too_far(pointer, &Value::constant(number as u64));
+                let words = words::too_far(op, dst, pointer, &Value::constant(number as u64));
                 return self.unless_far(dst, || too_far(name, pointer, &number).in_linux(words));
             }
             result.offset = offset as i32;
@@ -301,7 +301,7 @@ impl Transfer<'_> {
         if pointer.kind == Kind::Context {
             let bounded = (-MAX_OFFSET..MAX_OFFSET).contains(&number.num.smin);
             if !self.env.config.abilities.lenient && !bounded {
-                let words = words::too_far(pointer, number);
+                let words = words::too_far(op, dst, pointer, number);
                 return Err(too_far(name, pointer, &number.num).in_linux(words));
             }
             if self.may_leak() {
@@ -320,7 +320,7 @@ impl Transfer<'_> {
         if !within(&number.num) || !within(&result.num) {
             // A number that is not precise may have been forgotten where paths meet.
             return self.unless_far(dst, || {
-                too_far(name, pointer, &number.num).in_linux(words::too_far(pointer, number))
+                too_far(name, pointer, &number.num).in_linux(words::too_far(op, dst, pointer, number))
             });
         }
         if pointer.is_packet() {

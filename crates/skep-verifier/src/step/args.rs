@@ -81,7 +81,11 @@ impl<'a> Transfer<'a> {
             ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
             ArgKind::Zero => {
                 if value.as_constant() != Some(0) {
-                    return Err(expected(proto, reg, "0, since there are no flags", value));
+                    let violation = expected(proto, reg, "0, since there are no flags", value);
+                    return Err(match &*proto.name == "get_local_storage" {
+                        true => violation.in_linux("get_local_storage() doesn't support non-zero flags"),
+                        false => violation,
+                    });
                 }
             }
             ArgKind::Anything => {
@@ -404,6 +408,9 @@ fn is_kept_as(kept: Kind, found: Kind) -> bool {
 pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Violation> {
     let violation =
         Violation::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name));
+    if found.kind == Kind::Context && found.offset != 0 && what.starts_with("the context") {
+        return violation.in_linux(words::moved_context(reg, found.offset));
+    }
     let kind = usize::from(reg.number()).checked_sub(1).and_then(|at| proto.args.get(at));
     match kind.map(kinds_in_linux) {
         Some(kinds @ [_, ..]) => violation.in_linux(words::argument(reg, found, kinds)),
@@ -432,6 +439,7 @@ fn kinds_in_linux(kind: &ArgKind) -> &'static [&'static str] {
         ArgKind::Callback(_) => &["func"],
         ArgKind::CallbackContext => &["fp"],
         ArgKind::Record => &["ringbuf_mem"],
+        ArgKind::Released { .. } => &["sock_common", "sock", "tcp_sock", "xdp_sock", "ptr_"],
         ArgKind::Dynptr(_) => &["fp", "dynptr_ptr"],
         ArgKind::PerCpuVariable => &["percpu_ptr_", "percpu_rcu_ptr_", "percpu_trusted_ptr_"],
         ArgKind::Struct { kinds, .. } | ArgKind::StructOrObject { kinds, .. } => match kinds {
@@ -449,7 +457,8 @@ fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Che
         return Ok(());
     }
     let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
-    Err(Violation::new(Code::Argument, text))
+    let words = words::argument(reg, &Value::constant(0), kinds_in_linux(&ArgKind::MapKey));
+    Err(Violation::new(Code::Argument, text).in_linux(words))
 }
 
 /// The same, with the class of missing null checks if that is all that is wrong.

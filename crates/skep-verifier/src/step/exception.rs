@@ -39,7 +39,13 @@ impl Transfer<'_> {
             return Err(Violation::new(Code::Resource, text)
                 .suggest("return a result that ends the iteration, and throw after the call"));
         }
-        self.check_nothing_held(state, "where the program ends with bpf_throw")?;
+        self.check_nothing_held(state, "where the program ends with bpf_throw").map_err(|violation| {
+            let read_lock = violation.words.as_ref().is_some_and(|words| words.contains("rcu_read"));
+            match read_lock {
+                true => violation.in_linux("bpf_throw cannot be used inside bpf_rcu_read_lock-ed region"),
+                false => violation,
+            }
+        })?;
         if self.env.cfg.exception_callback.is_none()
             && let Some(range) = self.results_of_program().range()
         {

@@ -85,7 +85,16 @@ impl<'a> Transfer<'a> {
         if !works_on(proto, def.kind()) {
             let text =
                 format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
-            return Err(Violation::new(Code::Argument, text));
+            let words = match proto.is_of_linux() {
+                true => format!(
+                    "cannot pass map_type {} into func bpf_{}#{}",
+                    def.kind().number(),
+                    proto.name,
+                    proto.id
+                ),
+                false => format!("cannot pass map_type {} into func {}", def.kind().number(), proto.name),
+            };
+            return Err(Violation::new(Code::Argument, text).in_linux(words));
         }
         let writes = proto.flags.has(HelperFlags::WRITES_ELEMENTS);
         let reads = proto.flags.has(HelperFlags::READS_ELEMENTS);
@@ -96,7 +105,7 @@ impl<'a> Transfer<'a> {
                 def.name(),
                 proto.name
             );
-            return Err(Violation::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text).in_linux("cannot update sockmap in this context"));
         }
         let denied = (writes && def.flags().contains(MapFlags::RDONLY_PROG))
             || (reads && def.flags().contains(MapFlags::WRONLY_PROG));

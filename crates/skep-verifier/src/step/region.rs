@@ -106,7 +106,7 @@ impl Transfer<'_> {
             Kind::Arena => Ok(Region::Arena),
             Kind::Context => self.context_region(reg, pointer, span.low, size, intent).map_err(|violation| {
                 let strict = self.env.config.strict_alignment;
-                violation.in_linux(words::context(pointer, span.low, size, strict))
+                violation.in_linux(words::context(reg, pointer, span.low, size, strict))
             }),
             Kind::Packet | Kind::PacketMeta => {
                 if intent.writes() && !self.env.program_type().writes_packet {
@@ -182,8 +182,7 @@ impl Transfer<'_> {
             Kind::Memory { bytes: length, read_only, .. } => {
                 if intent.writes() && read_only {
                     let text = format!("{reg} points to memory that may only be read: {pointer}");
-                    let words = format!("R{} cannot write into {}", reg.number(), words::kind(pointer));
-                    return Err(Violation::new(Code::ReadOnly, text).in_linux(words));
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux(words::read_only(reg, pointer)));
                 }
                 self.inside(reg, pointer, fixed, bytes, Bounded::Memory(length))
             }
@@ -196,9 +195,14 @@ impl Transfer<'_> {
                 let length = self.map(map)?.key_size();
                 self.inside(reg, pointer, fixed, bytes, Bounded::MapKey(length))
             }
-            Kind::Struct { of, .. } => self
-                .struct_region(reg, pointer, of, span.low, size, intent)
-                .map_err(|violation| violation.in_linux(words::structure(reg, pointer, span.low, size))),
+            Kind::Struct { of, .. } => {
+                self.struct_region(reg, pointer, of, span.low, size, intent).map_err(|violation| {
+                    match violation.code {
+                        Code::ReadOnly => violation.in_linux(words::read_only(reg, pointer)),
+                        _ => violation.in_linux(words::structure(reg, pointer, span.low, size)),
+                    }
+                })
+            }
             Kind::Own { .. } => self.own_region(reg, pointer, span.low, size, intent),
             Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
             Kind::Scalar if pointer.as_constant() == Some(0) => {

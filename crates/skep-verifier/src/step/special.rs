@@ -16,6 +16,7 @@ use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::region::Intent;
+use crate::step::resources::CALL_UNDER_LOCK;
 use skep_abi::{OWN_TYPE, SpecialField, SpecialKind};
 use skep_isa::Reg;
 
@@ -191,7 +192,9 @@ impl Transfer<'_> {
         if let Some(lock) = state.resources.lock {
             let text =
                 format!("a second lock is taken while the lock taken by the call in {} is held", lock.slot);
-            return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
+            return Err(Violation::new(Code::Resource, text)
+                .suggest("call bpf_spin_unlock first")
+                .in_linux(CALL_UNDER_LOCK));
         }
         state.resources.lock = Some(Lock { of, id: value.id, slot: self.slot as u32 });
         Ok(())
@@ -203,7 +206,9 @@ impl Transfer<'_> {
         self.check_not_comparing(state, who)?;
         let Some(lock) = state.resources.lock else {
             let text = format!("{who} is called, but this path holds no lock");
-            return Err(Violation::new(Code::Resource, text).outside_of(Guard::Lock));
+            return Err(Violation::new(Code::Resource, text)
+                .outside_of(Guard::Lock)
+                .in_linux("bpf_spin_unlock without taking a lock"));
         };
         if (lock.of, lock.id) != (of, value.id) {
             let text = format!(
@@ -211,7 +216,7 @@ impl Transfer<'_> {
                  value, or one that was looked up again",
                 lock.slot
             );
-            return Err(Violation::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text).in_linux("bpf_spin_unlock of different lock"));
         }
         state.resources.lock = None;
         // Another CPU may take the nodes out of their lists and trees now.
@@ -279,7 +284,8 @@ impl Transfer<'_> {
                     def.name(),
                     name_of(field.kind)
                 );
-                Err(Violation::new(Code::Argument, text))
+                let words = format!("tracing progs cannot use {} yet", name_of(field.kind));
+                Err(Violation::new(Code::Argument, text).in_linux(words))
             }
         }
     }

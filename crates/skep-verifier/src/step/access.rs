@@ -302,7 +302,10 @@ impl Transfer<'_> {
                     self.record.unwritten(*function);
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
-                Found::PartOfPointer => Err(part_of_pointer()),
+                Found::PartOfPointer => match stack.opaque_in(first, first + size.bytes()) {
+                    Some(cell) => Err(part_of_object(cell.start.into())),
+                    None => Err(part_of_pointer()),
+                },
             };
         }
         let end = last + size.bytes();
@@ -509,7 +512,8 @@ fn part_of_object(at: u32) -> Box<Violation> {
         "the stack bytes at r10{:+} are a part of a dynptr or an iterator, which only calls may touch",
         stack_offset(at)
     );
-    Violation::new(Code::OutOfBounds, text)
+    let words = format!("invalid read from stack off {}+0", stack_offset(at));
+    Violation::new(Code::OutOfBounds, text).in_linux(words)
 }
 
 #[cold]

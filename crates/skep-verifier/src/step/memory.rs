@@ -124,7 +124,14 @@ impl<'a> Transfer<'a> {
         };
         let end = last + most;
         if access != Access::Write {
-            self.check_readable(state, frame, first, end)?;
+            self.check_readable(state, frame, first, end).map_err(|violation| {
+                let words = violation.words.clone().unwrap_or_default();
+                match words.strip_prefix("invalid read from stack off ") {
+                    Some(rest) => violation
+                        .in_linux(format!("invalid indirect read from stack R{} off {rest}", reg.number())),
+                    None => violation,
+                }
+            })?;
         }
         if access == Access::Read {
             // Without the ability, a pointer that a helper has read is a number afterwards.
@@ -156,7 +163,10 @@ impl<'a> Transfer<'a> {
             Some(cell) => {
                 let at = i64::from(cell.start) - i64::from(crate::domain::stack::STACK_BYTES);
                 let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, *cell.value);
-                Err(Violation::new(Code::Resource, text))
+                // Linux names the address that the call is given.
+                let given = i64::from(start) - i64::from(crate::domain::stack::STACK_BYTES);
+                let words = format!("potential write to dynptr at off={given} disallowed");
+                Err(Violation::new(Code::Resource, text).in_linux(words))
             }
         }
     }

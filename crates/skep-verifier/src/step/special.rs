@@ -284,7 +284,11 @@ impl Transfer<'_> {
                     def.name(),
                     name_of(field.kind)
                 );
-                let words = format!("tracing progs cannot use {} yet", name_of(field.kind));
+                let name = match field.kind {
+                    SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. } => "bpf_{list_head,rb_root}",
+                    other => name_of(other),
+                };
+                let words = format!("tracing progs cannot use {name} yet");
                 Err(Violation::new(Code::Argument, text).in_linux(words))
             }
         }

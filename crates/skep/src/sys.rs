@@ -15,6 +15,8 @@ mod log;
 mod maps;
 mod places;
 mod programs;
+#[cfg(test)]
+mod refusals_tests;
 mod run;
 #[cfg(test)]
 mod tests;

@@ -69,7 +69,7 @@ fn check_unused(insns: &[Insn], start: usize) -> Checked<()> {
             let text = format!("the exception callback is {what}, but only bpf_throw may lead to it");
             return Err(Violation::at(Code::Structure, slot, text)
                 .suggest("move what both need into a function of its own")
-                .in_linux("cannot call exception cb directly"));
+                .in_linux(format!("insn {slot} cannot call exception cb directly")));
         }
     }
     Ok(())

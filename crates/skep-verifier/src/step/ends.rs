@@ -112,7 +112,10 @@ pub(crate) fn check_range(result: &Value, (min, max): (i32, i32), what: &str, re
     }
     let wanted = if min == max { format!("{min}") } else { format!("a number from {min} to {max}") };
     let text = format!("expected {wanted} as the result of the {what} in {reg}, found {result}");
-    let at = if what == "program" { "At program exit" } else { "At callback return" };
+    let at = match what {
+        _ if what.starts_with("program") || what.starts_with("exception") => "At program exit",
+        _ => "At callback return",
+    };
     let words = words::result(at, reg, result, (min, max));
     Err(Violation::new(Code::Return, text)
         .suggest("return a constant, or bound the result with comparisons")

@@ -20,8 +20,6 @@ use crate::step::Transfer;
 use crate::step::ends::check_range;
 use skep_isa::Reg;
 
-const CALLED_BACK: &str = "bpf_throw cannot be called from callback subprog";
-
 impl Transfer<'_> {
     /// Whether the path may not throw, because the host or a throw called a function on it.
     pub(crate) fn may_not_throw(&self, state: &State) -> bool {
@@ -30,17 +28,21 @@ impl Transfer<'_> {
             || matches!(self.root, RootKind::Timer { .. } | RootKind::Work { .. } | RootKind::Exception)
     }
 
+    fn called_back(&self) -> String {
+        format!("bpf_throw kfunc (insn {}) cannot be called from callback subprog 0", self.slot)
+    }
+
     /// The program ends by a throw.
     pub(crate) fn throw(&mut self, state: &State, cookie: &Value) -> Checked<()> {
         if self.root == RootKind::Exception {
             let text = "bpf_throw is called in the exception callback, which must return";
-            return Err(Violation::new(Code::Resource, text).in_linux(CALLED_BACK));
+            return Err(Violation::new(Code::Resource, text).in_linux(self.called_back()));
         }
         if self.may_not_throw(state) {
             let text = "bpf_throw may not end a program from a function that the host calls";
             return Err(Violation::new(Code::Resource, text)
                 .suggest("return a result that ends the iteration, and throw after the call")
-                .in_linux(CALLED_BACK));
+                .in_linux(self.called_back()));
         }
         self.check_nothing_held(state, "where the program ends with bpf_throw").map_err(|violation| {
             let read_lock = violation.words.as_ref().is_some_and(|words| words.contains("rcu_read"));

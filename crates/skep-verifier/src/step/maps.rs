@@ -38,9 +38,11 @@ impl<'a> Transfer<'a> {
             def.kind(),
             self.env.program_type().name
         );
-        Err(Violation::new(Code::Helper, text).suggest(
-            "use an array, hash, queue, ring buffer or storage map, or remove `.s` from the section name",
-        ))
+        Err(Violation::new(Code::Helper, text)
+            .suggest(
+                "use an array, hash, queue, ring buffer or storage map, or remove `.s` from the section name",
+            )
+            .in_linux("Sleepable programs can only use array, hash, ringbuf and local storage maps"))
     }
 
     /// The map of that index, which an instruction names: every path to a map begins here.

@@ -183,7 +183,12 @@ impl Transfer<'_> {
         let depth = &mut state.resources.sections[section as usize];
         if *depth == 0 {
             let text = format!("{} is left, but this path is not in one", section.name());
+            let words = match section {
+                Section::Read => "unmatched rcu read unlock (kernel function bpf_rcu_read_unlock)",
+                _ => "unmatched attempt to enable preemption (kernel function bpf_preempt_enable)",
+            };
             return Err(Violation::new(Code::Resource, text)
+                .in_linux(words)
                 .suggest("enter the section first")
                 .outside_of(Guard::Section(section)));
         }

@@ -180,6 +180,7 @@ impl Transfer<'_> {
                 format!("R{number} doesn't have constant offset. {name} has to be at the constant offset")
             }
             ("kptr", true) => format!("off={} kptr isn't referenced kptr", value.offset),
+            ("bpf_list_head" | "bpf_rb_root", true) => format!("{name} not found at offset={}", value.offset),
             (_, true) => format!("off {} doesn't point to 'struct {name}'", value.offset),
         };
         Err(Violation::new(Code::Argument, text).in_linux(words))

@@ -4,6 +4,7 @@
 //! with the bit [`INNER`], so that all rules for values apply.
 
 use crate::domain::value::{Kind, Value};
+use crate::domain::words;
 use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
@@ -71,11 +72,14 @@ impl<'a> Transfer<'a> {
             Kind::InnerMap { map, maybe_null: false } => map | INNER,
             _ if value.is_maybe_null() => {
                 let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-                return Err(Violation::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL));
+                return Err(Violation::new(Code::MaybeNull, text)
+                    .suggest(crate::step::alu::CHECK_NULL)
+                    .in_linux(words::argument(reg, value, &["map_ptr"])));
             }
             _ => {
                 let text = format!("{} expects a map in {reg}, found {value}", proto.name);
-                return Err(Violation::new(Code::Argument, text));
+                let words = words::argument(reg, value, &["map_ptr"]);
+                return Err(Violation::new(Code::Argument, text).in_linux(words));
             }
         };
         self.check_map_call(proto, self.map(number)?)?;

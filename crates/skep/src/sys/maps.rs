@@ -55,7 +55,12 @@ impl SysMap {
         let mut def = MapDef::new(request.name, kind, key_size, value_size, max_entries);
         def.flags = MapFlags(request.flags);
         def.extra = request.extra;
-        def.inner = request.inner.map(|inner| Box::new(inner.declared.clone()));
+        // Only with types of its own a map of maps is renumbered as its inner map was.
+        let inner = |inner: &SysMap| match request.types {
+            Some(_) => inner.declared.clone(),
+            None => inner.map.def().clone(),
+        };
+        def.inner = request.inner.map(|map| Box::new(inner(map)));
         let mut types = None;
         if let Some((btf, key, value)) = request.types {
             check_sizes(btf, &def, key, value)?;
@@ -63,7 +68,8 @@ impl SysMap {
             def.set_fields(btf, value).map_err(|_| Errno::EINVAL)?;
             types = Some(Arc::clone(btf));
         }
-        let declared = def.clone();
+        let declared =
+            MapDef { inner: request.inner.map(|inner| Box::new(inner.declared.clone())), ..def.clone() };
         let mut object = Object::from_sources(Vec::new(), [def], types.clone());
         if let Some(host) = host {
             object.set_host_types(Arc::clone(host));

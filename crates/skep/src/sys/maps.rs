@@ -55,12 +55,7 @@ impl SysMap {
         let mut def = MapDef::new(request.name, kind, key_size, value_size, max_entries);
         def.flags = MapFlags(request.flags);
         def.extra = request.extra;
-        // Only with types of its own a map of maps is renumbered as its inner map was.
-        let inner = |inner: &SysMap| match request.types {
-            Some(_) => inner.declared.clone(),
-            None => inner.map.def().clone(),
-        };
-        def.inner = request.inner.map(|map| Box::new(inner(map)));
+        def.inner = request.inner.map(|inner| Box::new(inner.declared.clone()));
         let mut types = None;
         if let Some((btf, key, value)) = request.types {
             check_sizes(btf, &def, key, value)?;
@@ -68,9 +63,11 @@ impl SysMap {
             def.set_fields(btf, value).map_err(|_| Errno::EINVAL)?;
             types = Some(Arc::clone(btf));
         }
-        let declared =
-            MapDef { inner: request.inner.map(|inner| Box::new(inner.declared.clone())), ..def.clone() };
-        let mut object = Object::from_sources(Vec::new(), [def], types.clone());
+        let declared = def.clone();
+        // Loaders give a map of maps no types: what its inner maps hold has the numbers of theirs.
+        let of_inner = || request.inner.and_then(|inner| inner.types.clone());
+        let meant = types.clone().or_else(of_inner);
+        let mut object = Object::from_sources(Vec::new(), [def], meant);
         if let Some(host) = host {
             object.set_host_types(Arc::clone(host));
         }

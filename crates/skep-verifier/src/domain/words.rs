@@ -121,7 +121,8 @@ pub(crate) fn outside_of_packet(reg: Reg, pointer: &Value, fixed: i64, size: i64
     )
 }
 
-/// The same in a stack, where Linux looks first whether an access is aligned; `access` is ` read from`, ` write to` or ` indirect access to`.
+/// The same in a stack, where Linux looks first whether an access is aligned; `access` is ` read from`, ` write to` or
+/// ` indirect access to`.
 pub(crate) fn outside_of_stack(reg: Reg, pointer: &Value, fixed: i64, size: i64, access: &str) -> String {
     let reg = reg.number();
     if pointer.is_fixed() {

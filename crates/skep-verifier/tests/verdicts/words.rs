@@ -1,7 +1,7 @@
 //! Compares the words of refusals with those that Linux said, for every program that both refuse.
 //!
-//! Tools search the log for these words. The numbers in them that count something of the walk (identifiers, offsets that
-//! Linux has given up) may differ, so digits are not compared.
+//! Tools search the log for these words. Numbers in them may count something of the walk, such as identifiers of
+//! references, so digits are not compared.
 
 use super::{STRICT_ALIGNMENT, build, files};
 use skep_verdicts::{Entry, Verdict, entries};

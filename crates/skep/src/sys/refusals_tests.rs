@@ -1,6 +1,7 @@
-//! What the log of a refused load says at its end, in the words of Linux 6.12's log, and what a load's flags ask for.
+//! What suites expect of loads and test runs: the words of Linux 6.12's log at the end of a refusal's, what the flags of a
+//! load ask for, what programs see of a packet.
 
-use super::tests::{Attr, Process};
+use super::tests::{Attr, Process, run};
 use skep_sys::{Command, Errno};
 
 const SOCKET_FILTER: u32 = 1;
@@ -114,4 +115,16 @@ fn calls_that_no_path_makes_count_for_the_stack() {
     let (taken, log) = load_with_flags(&chain(8), 0);
     assert!(!taken);
     assert!(log.contains("the call stack of 9 frames is too deep"), "{log}");
+}
+
+#[test]
+fn only_programs_of_tc_are_run_with_the_ethernet_header() {
+    let packet: Vec<u8> = (0..64).collect();
+    for (program_type, len) in [(SOCKET_FILTER, 50), (TC, 64)] {
+        let mut process = Process::new();
+        let (answer, log) = process.load_with(program_type, "r0 = *(u32 *)(r1 + 0)\nexit", 1, 4096);
+        let (result, left) = run(&mut process, answer.expect(&log) as i32, &packet);
+        assert_eq!(result, len, "{program_type}");
+        assert_eq!((left.len(), &left[14..]), (64, &packet[14..]), "{program_type}");
+    }
 }

@@ -393,7 +393,7 @@ fn by_descriptor(text: &str) -> Vec<u8> {
 }
 
 /// A test run on a packet: the result, and the packet afterwards.
-fn run(process: &mut Process, program: i32, packet: &[u8]) -> (u32, Vec<u8>) {
+pub(super) fn run(process: &mut Process, program: i32, packet: &[u8]) -> (u32, Vec<u8>) {
     let (input, output) = (process.put(packet), process.put(&[0; 512]));
     let attr = Attr::default()
         .u32(0, program as u32)

@@ -1,5 +1,5 @@
-//! What suites expect of loads and test runs: the words of Linux 6.12's log at the end of a refusal's, what the flags of
-//! a load ask for, what programs see of a packet.
+//! What suites expect of loads and test runs: the words of Linux 6.12's log at the end of a refusal's, what the flags
+//! of a load ask for, what programs see of a packet.
 
 use super::tests::{Attr, Process, run};
 use skep_sys::{Command, Errno};

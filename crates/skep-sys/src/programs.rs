@@ -339,13 +339,18 @@ impl<E: Engine> System<E> {
     ) -> Result<Vec<Arc<MapObject<E>>>, Errno> {
         let mut maps: Vec<Arc<MapObject<E>>> = Vec::new();
         let mut slot = 0;
-        while let Some(insn) = insns.get_mut(slot * 8..slot * 8 + 8) {
+        while let Some(insn) = insns.get(slot * 8..slot * 8 + 8) {
             if insn[0] != LOAD_IMM64 {
                 slot += 1;
                 continue;
             }
             let source = insn[1] >> 4;
             let number = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+            if !has_second_slot(insns, slot) {
+                // The engine says so.
+                slot += 1;
+                continue;
+            }
             let descriptor = match source {
                 MAP_FD | MAP_VALUE => number,
                 MAP_IDX | MAP_IDX_VALUE => {
@@ -381,6 +386,7 @@ impl<E: Engine> System<E> {
                 return Err(Errno::E2BIG);
             }
             let by_index = if matches!(source, MAP_FD | MAP_IDX) { MAP_IDX } else { MAP_IDX_VALUE };
+            let insn = &mut insns[slot * 8..slot * 8 + 8];
             insn[1] = insn[1] & 0xf | by_index << 4;
             insn[4..8].copy_from_slice(&(index as u32).to_le_bytes());
             slot += 2;
@@ -409,6 +415,11 @@ struct Parts<E: Engine> {
     functions: Vec<FunctionInfo>,
     lines: Vec<LineInfo>,
     maps: Vec<Arc<MapObject<E>>>,
+}
+
+/// Whether the slot behind this one is the second of a 64-bit load: only its number may not be 0.
+fn has_second_slot(insns: &[u8], slot: usize) -> bool {
+    insns.get((slot + 1) * 8..(slot + 2) * 8).is_some_and(|second| second[..4] == [0; 4])
 }
 
 fn word(record: &[u8], at: usize) -> u32 {

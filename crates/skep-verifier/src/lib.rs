@@ -280,6 +280,7 @@ fn refuse(
         insn: source.insns.get(slot as usize).map(|insn| names.assembler(insn)).unwrap_or_default(),
         reason: violation.reason.clone(),
         suggestion: violation.suggestion.map(str::to_owned),
+        words: violation.words.clone(),
         file: line.map(|line| line.file.clone()),
         line: line.map(|line| line.line),
         source: line.map(|line| line.text.clone()).filter(|text| !text.is_empty()),

@@ -23,7 +23,7 @@ use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::objects::{Contents, Mask, Shape};
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
-use skep_verifier::{Config, Verified};
+use skep_verifier::{Abilities, Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub struct Linker<'a> {
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
     log: Option<Box<Lines<'a>>>,
+    rules: Rules,
 }
 
 impl fmt::Debug for Linker<'_> {
@@ -51,6 +52,13 @@ impl fmt::Debug for Linker<'_> {
             .field("only", &self.only)
             .finish_non_exhaustive()
     }
+}
+
+/// What decides beside the runtime what programs may do.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rules {
+    pub(crate) strict_alignment: bool,
+    pub(crate) abilities: Abilities,
 }
 
 /// What receives the lines of a log.
@@ -93,6 +101,7 @@ impl<'a> Linker<'a> {
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
             log: None,
+            rules: Rules::default(),
         }
     }
 
@@ -148,6 +157,13 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn target(mut self, program: &str, function: Arc<TargetFunction>) -> Self {
         self.targets.insert(program.to_owned(), function);
+        self
+    }
+
+    /// Verifies programs by other rules than skep's own.
+    #[cfg(feature = "sys")]
+    pub(crate) fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -225,6 +241,8 @@ impl<'a> Linker<'a> {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
+                strict_alignment: self.rules.strict_alignment,
+                abilities: self.rules.abilities,
                 any_table: true,
                 own_objects: true,
                 // Tests run programs in checking mode.

@@ -23,6 +23,8 @@ mod log;
 mod maps;
 mod places;
 mod programs;
+#[cfg(test)]
+mod refusals_tests;
 mod run;
 #[cfg(test)]
 mod seed_tests;
@@ -173,7 +175,7 @@ impl Engine for SysEngine {
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
-        SysMap::create(&self.runtime, &self.lacking, request)
+        SysMap::create(&self.runtime, (self.host_types.as_ref(), &self.lacking), request)
     }
 
     fn has_owner(&self, map: &Self::Map, number: u64) -> bool {

@@ -74,6 +74,8 @@ pub struct Abilities {
     pub contradictions: bool,
     /// Memory that is no map's value, no packet and no stack may be a key.
     pub memory_keys: bool,
+    /// Code that no jump or call leads to may be there, and calls that no path makes are not looked at.
+    pub dead_code: bool,
 }
 
 /// Stack bytes that were never written and may be read.
@@ -127,6 +129,7 @@ impl Default for Abilities {
             linked_halves: true,
             contradictions: true,
             memory_keys: true,
+            dead_code: true,
         }
     }
 }

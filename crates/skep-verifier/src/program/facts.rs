@@ -244,9 +244,11 @@ impl Record {
                      other memory on another, so that it cannot be rewritten"
                 }
             };
-            return Err(Violation::new(Code::Context, text).suggest(
-                "read the field before the paths meet, or keep the compiler from merging the accesses",
-            ));
+            return Err(Violation::new(Code::Context, text)
+                .suggest(
+                    "read the field before the paths meet, or keep the compiler from merging the accesses",
+                )
+                .in_linux("same insn cannot be used with different pointers"));
         }
         Ok(())
     }

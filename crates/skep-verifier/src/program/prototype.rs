@@ -123,7 +123,9 @@ impl Prototype {
     pub(crate) fn of(btf: &Btf, id: u32) -> Checked<Self> {
         let function = btf.ty(id).ok().filter(|ty| ty.kind == Kind::Func).ok_or_else(|| {
             let text = format!("the given types have no function of number {id}");
-            Violation::new(Code::Types, text).suggest("link and verify the program with the same types")
+            Violation::new(Code::Types, text)
+                .suggest("link and verify the program with the same types")
+                .in_linux("invalid kernel function call not eliminated in verifier pass")
         })?;
         let name = function.name().map_err(damaged)?;
         let Some(known) = kfunc_named(name) else {

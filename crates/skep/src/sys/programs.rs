@@ -1,10 +1,11 @@
 //! Programs that clients load.
 
 use super::lacking::Lacking;
-use super::log::PathLog;
+use super::log::{PathLog, words_of_code};
 use super::maps::SysMap;
 use super::{SysEngine, errno};
 use crate::error::Error;
+use crate::linker::Rules;
 use crate::object::{Object, functions};
 use crate::program::Program;
 use crate::runtime::Runtime;
@@ -12,7 +13,7 @@ use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
 use skep_sys::{CoreRelocation, Errno, MachineCode, ProgramFacts, ProgramRequest};
-use skep_verifier::Code;
+use skep_verifier::{Abilities, Code};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -26,9 +27,13 @@ pub struct SysProgram {
     needs_expected_place: bool,
 }
 
+/// `BPF_F_STRICT_ALIGNMENT` and `BPF_F_ANY_ALIGNMENT`, which counts more.
+const F_STRICT_ALIGNMENT: u32 = 1;
+const F_ANY_ALIGNMENT: u32 = 2;
 /// `BPF_F_SLEEPABLE`.
 const F_SLEEPABLE: u32 = 1 << 4;
-/// The number of the type.
+/// The numbers of types.
+const KPROBE: u32 = 2;
 const STRUCT_OPS: u32 = 27;
 /// The number of extensions.
 const EXTENSION: u32 = 28;
@@ -43,7 +48,7 @@ impl SysProgram {
         let mut unwatched = |_: &str| {};
         let level = log.as_ref().map_or(0, |_| request.log_level);
         let log = log.unwrap_or(&mut unwatched);
-        let program_type = type_of(request.program_type, request.expected_attach_type)?;
+        let mut program_type = type_of(request.program_type, request.expected_attach_type)?;
         if request.program_type == STRUCT_OPS {
             lacking.note("program type", "struct_ops".to_owned());
             log("struct_ops programs need a structure of the kernel, of which there is none");
@@ -53,6 +58,12 @@ impl SysProgram {
         if program_type.always_sleeps && !sleeps {
             log("Syscall programs can only be sleepable");
             return Err(Errno::EINVAL);
+        }
+        if sleeps && !program_type.may_sleep && request.program_type == KPROBE {
+            // Only functions of applications may be probed so: what it is attached to is not known yet.
+            let probes = TYPES.iter().filter(|kind| kind.number == Some(KPROBE));
+            program_type =
+                probes.copied().find(|kind| kind.may_sleep && kind.attach.is_none()).unwrap_or(program_type);
         }
         if sleeps && !program_type.may_sleep && !program_type.always_sleeps {
             log("Only fentry/fexit/fmod_ret, lsm, iter, uprobe, and struct_ops programs can be sleepable");
@@ -75,9 +86,14 @@ impl SysProgram {
             object.set_host_types(Arc::clone(host));
         }
         let mut lines = PathLog::new(level);
+        let rules = Rules {
+            strict_alignment: request.flags & (F_STRICT_ALIGNMENT | F_ANY_ALIGNMENT) == F_STRICT_ALIGNMENT,
+            // Suites and fuzzers expect that code which nothing leads to is refused.
+            abilities: Abilities { dead_code: false, ..Abilities::default() },
+        };
         // Those with types can be replaced and watched, as in Linux.
         let patchable = !request.functions.is_empty();
-        let mut linker = runtime.linker(&object).only(&name).patchable(patchable);
+        let mut linker = runtime.linker(&object).only(&name).patchable(patchable).rules(rules);
         for (def, map) in definitions.iter().zip(&maps) {
             linker = linker.map(&def.name, Arc::clone(map.map()));
         }
@@ -207,10 +223,16 @@ fn source(
     request: &ProgramRequest<'_, SysEngine>,
 ) -> Result<ProgramSource, Unusable> {
     let invalid = |reason: String| (Errno::EINVAL, reason);
-    let mut insns = skep_isa::decode_bytes(request.insns).map_err(|error| invalid(error.to_string()))?;
+    let mut insns = skep_isa::decode_bytes(request.insns).map_err(|error| {
+        let words = words_of_code(&error, request.insns).map_or(String::new(), |words| format!("\n{words}"));
+        invalid(format!("{error}{words}"))
+    })?;
     for insn in &mut insns {
         // Functions of the runtime's own have numbers of their own.
-        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
+        // 0 stands for a function that is not there; no path may call it.
+        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn
+            && *id != 0
+        {
             let name = host.and_then(|host| host.name(*id as u32).ok());
             let name =
                 name.ok_or_else(|| invalid(format!("kernel function btf_id {id} is not a function")))?;
@@ -349,7 +371,7 @@ fn lines(
 fn definitions(maps: &[&SysMap]) -> Vec<MapDef> {
     let mut names = HashSet::new();
     let named = maps.iter().enumerate().map(|(index, map)| {
-        let mut def = map.map().def().clone();
+        let mut def = map.declared();
         if !names.insert(def.name.clone()) {
             def.name = format!("{}#{index}", def.name);
             names.insert(def.name.clone());

@@ -241,6 +241,9 @@ fn skb(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<R
     if request.flags & F_CHECKSUM_COMPLETE != 0 {
         info.checksum = Checksum::Complete { sum: sum(&data[ETHERNET..]) };
     }
+    // Only programs of tc see the Ethernet header; others get a packet that begins behind it.
+    let sees_header = matches!(program.program_type().name, "sched_cls" | "sched_act");
+    let data = if sees_header { data } else { &data[ETHERNET..] };
     let packet = std::cell::RefCell::new(Packet::new(data));
     let (result, duration) = runs.repeated(
         request.repeat,
@@ -252,6 +255,7 @@ fn skb(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<R
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
     )?;
     let packet = packet.into_inner();
+    let header = if sees_header { 0 } else { ETHERNET };
     let mut context = vec![0; buff::SIZE];
     let mut put = |at: usize, bytes: &[u8]| context[at..at + bytes.len()].copy_from_slice(bytes);
     let left = packet.info;
@@ -269,7 +273,7 @@ fn skb(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<R
     put(buff::TSTAMP, &left.tstamp.to_ne_bytes());
     put(buff::HWTSTAMP, &left.hwtstamp.to_ne_bytes());
     put(0, &(packet.bytes().len() as u32).to_ne_bytes());
-    let bytes = packet.bytes().to_vec();
+    let bytes = [&[0; ETHERNET][..header], packet.bytes()].concat();
     Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context), ..RunAnswer::default() })
 }
 

@@ -217,7 +217,7 @@ impl Transfer<'_> {
     fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Checked<()> {
         if intent.writes() {
             let text = format!("objects of the host may only be read, found {} in {reg}", self.show(pointer));
-            return Err(Violation::new(Code::ReadOnly, text));
+            return Err(Violation::new(Code::ReadOnly, text).in_linux("only read is supported"));
         }
         if let Kind::Object { trust: Trust::PerCpu, .. } = pointer.kind {
             let text = format!(
@@ -258,9 +258,11 @@ impl Transfer<'_> {
             Some(Ok(found)) => self.classify(ty, &found)?,
             Some(Err(error @ skep_btf::Error::Walk { .. })) => {
                 let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
-                return Err(
-                    Violation::new(Code::OutOfBounds, text).suggest("read one whole member of the structure")
-                );
+                let words =
+                    format!("access beyond struct {} at off {at} size {size}", btf.name(ty).unwrap_or(""));
+                return Err(Violation::new(Code::OutOfBounds, text)
+                    .suggest("read one whole member of the structure")
+                    .in_linux(words));
             }
             Some(Err(skep_btf::Error::WrongKind { .. })) | None => {
                 let text = format!("{} in {reg} is not a structure that can be read", self.show(pointer));

@@ -1,6 +1,7 @@
 //! Objects as arguments and results of helpers, and the host's per-CPU variables.
 
 use crate::domain::value::{Hold, Kind, Trust, Value};
+use crate::domain::words;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
@@ -116,7 +117,8 @@ impl Transfer<'_> {
                     proto.name,
                     self.show(value)
                 );
-                Err(Violation::new(Code::Argument, text))
+                let kinds = ["percpu_ptr_", "percpu_rcu_ptr_", "percpu_trusted_ptr_"];
+                Err(Violation::new(Code::Argument, text).in_linux(words::argument(reg, value, &kinds)))
             }
         }
     }

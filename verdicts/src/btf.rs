@@ -202,7 +202,11 @@ impl Types {
             (what, of) => {
                 let of = of.as_deref().unwrap_or("");
                 let target = self.own.get(of).copied().unwrap_or_else(|| self.foreign(of));
-                let tag = if what == "pkptr" { "percpu_kptr" } else { "kptr" };
+                let tag = match what {
+                    "pkptr" => "percpu_kptr",
+                    "ukptr" => "kptr_untrusted",
+                    _ => "kptr",
+                };
                 let tagged = self.add(TYPE_TAG, tag, 0, target, &[]);
                 self.add(PTR, "", 0, tagged, &[])
             }

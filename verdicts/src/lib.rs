@@ -21,7 +21,8 @@
 //!                                   flags (0x80, rdonly_prog, wronly_prog, no_prealloc, mmapable),
 //!                                   inner=m2, extra=N, data=HEX (the value at key 0, and the map is frozen),
 //!                                   lock@0, timer@16, wq@16, kptr@8=task_struct (fields of the value)
-//!                                   list@8=node:lnode0, tree@8=node:rnode0, pkptr@8=node
+//!                                   list@8=node:lnode0, tree@8=node:rnode0, pkptr@8=node,
+//!                                   ukptr@8=node
 //! struct: node 40 lnode@0         a structure of the program's own, before those that name it: name, size, fields as
 //!                                   of a map's value, and lnode, rnode, refcount, ptr; the member lnode@0 is `lnode0`
 //! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main needs none.

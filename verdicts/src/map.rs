@@ -41,7 +41,7 @@ const FLAGS: [(&str, MapFlags); 4] = [
 ];
 
 /// Kinds of special fields, their sizes, and whether they are of a type.
-const FIELDS: [(&str, u32, bool); 11] = [
+const FIELDS: [(&str, u32, bool); 12] = [
     ("lock", 4, false),
     ("timer", 16, false),
     ("wq", 16, false),
@@ -50,6 +50,7 @@ const FIELDS: [(&str, u32, bool); 11] = [
     ("rnode", 32, false),
     ("kptr", 8, true),
     ("pkptr", 8, true),
+    ("ukptr", 8, true),
     ("list", 16, true),
     ("tree", 16, true),
     ("ptr", 8, false),
@@ -118,7 +119,9 @@ impl Field {
             return Err(format!("{what} is outside of the value"));
         }
         if typed != of.is_some() {
-            return Err(format!("expected a type after kptr, pkptr, list and tree alone, found {word}"));
+            return Err(format!(
+                "expected a type after kptr, pkptr, ukptr, list and tree alone, found {word}"
+            ));
         }
         Ok(Some(Self { what: what.to_owned(), offset, of }))
     }
@@ -140,6 +143,7 @@ impl Field {
             "list" => SpecialKind::ListHead { holds: 0, node: 0 },
             "tree" => SpecialKind::RbRoot { holds: 0, node: 0 },
             "pkptr" => SpecialKind::KptrPercpu { to: 0 },
+            "ukptr" => SpecialKind::KptrUntrusted { to: 0 },
             _ => SpecialKind::Kptr { to: 0 },
         };
         SpecialField { kind, offset: self.offset, size: self.size() }

@@ -18,8 +18,8 @@ const QEMU: &str = "qemu-aarch64";
 /// Debian's directory of the target's libraries.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// The oldest usable QEMU. Older ones do not keep stale instructions, so tests of instruction cache maintenance would
-/// pass without it.
+/// The oldest usable QEMU; Debian 12's own is 7.2. Older ones do not keep stale instructions, so tests of instruction
+/// cache maintenance would pass without it.
 const QEMU_AT_LEAST: u32 = 10;
 
 /// This toolchain's compiler, and Debian's, whose package of the target's standard library may be the only one
@@ -27,9 +27,6 @@ const QEMU_AT_LEAST: u32 = 10;
 const COMPILERS: [&str; 2] = ["rustc", DEBIANS_COMPILER];
 const DEBIANS_COMPILER: &str = "/usr/bin/rustc";
 const DEBIANS_PACKAGES: [&str; 3] = ["rustc-web", "rust-web-clippy", "libstd-rust-web-dev:arm64"];
-
-/// Debian 12's list of package sources. Its own QEMU is 7.2.
-const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
 
 /// The scope of the tests.
 #[derive(Clone, Copy, PartialEq)]
@@ -133,25 +130,7 @@ fn install_qemu(ready: Ready) -> Outcome {
     if ready != Ready::Run || qemu_problem().is_none() || !tools::may_install() {
         return Ok(());
     }
-    if !fs::read_to_string("/etc/os-release").unwrap_or_default().contains("VERSION_CODENAME=bookworm") {
-        return tools::install(&["qemu-user"]);
-    }
-    let sources = fs::read_to_string(SOURCES).map_err(|error| format!("{SOURCES}: {error}"))?;
-    if let Some(sources) = with_backports(&sources) {
-        fs::write(SOURCES, sources).map_err(|error| format!("{SOURCES}: {error}"))?;
-    }
-    tools::install(&["--target-release", "bookworm-backports", "qemu-user"])
-}
-
-/// Debian 12's sources with its backports; `None` if they are included already, or no entry can be extended.
-fn with_backports(sources: &str) -> Option<String> {
-    let suites =
-        |line: &&str| line.starts_with("Suites:") && line.split_whitespace().any(|w| w == "bookworm");
-    if sources.contains("bookworm-backports") {
-        return None;
-    }
-    let line = sources.lines().find(suites)?;
-    Some(sources.replacen(line, &format!("{} bookworm-backports", line.trim_end()), 1))
+    if tools::is_bookworm() { tools::install_backported("qemu-user") } else { tools::install(&["qemu-user"]) }
 }
 
 fn missing(ready: Ready) -> Vec<String> {
@@ -201,26 +180,6 @@ fn major(said: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOURCES: &str = "\
-        Types: deb\n\
-        URIs: http://deb.debian.org/debian-security\n\
-        Suites: bookworm-security\n\
-        \n\
-        Types: deb\n\
-        URIs: http://deb.debian.org/debian\n\
-        Suites: bookworm bookworm-updates\n\
-        Components: main\n";
-
-    #[test]
-    fn backports_are_added_once_to_the_right_archive() {
-        let with = with_backports(SOURCES).unwrap();
-        let changed: Vec<_> = with.lines().filter(|line| !SOURCES.lines().any(|old| old == *line)).collect();
-        assert_eq!(changed, ["Suites: bookworm bookworm-updates bookworm-backports"]);
-        assert_eq!(with.lines().count(), SOURCES.lines().count());
-        assert_eq!(with_backports(&with), None);
-        assert_eq!(with_backports("Types: deb\nSuites: trixie\n"), None);
-    }
 
     #[test]
     fn the_version_of_qemu_is_read_from_its_output() {

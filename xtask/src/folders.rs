@@ -112,6 +112,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "externs",
             "parsed",
             "co_re",
+            "core_records",
             "link",
             "program",
             "object",
@@ -150,8 +151,8 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "site", "reduce", "layout", "port", "parts", "plan", "live", "lower", "arch",
-            "compiled",
+            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "plan", "live",
+            "lower", "arch", "compiled",
         ],
     ),
     (
@@ -170,11 +171,13 @@ const FLOWS: &[(&str, &[&str])] = &[
             "holders",
             "dispatch",
             "surroundings",
+            "machine_objects",
             "timers",
             "shared",
             "expiry",
             "helpers",
             "program",
+            "extension",
             "context",
             "iterate",
             "targets",

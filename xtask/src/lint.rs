@@ -35,6 +35,10 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 12] = [
 /// The fuzzers are a workspace of their own.
 const FUZZERS: &str = "fuzz/Cargo.toml";
 
+/// Workspaces of their own.
+const OTHER_WORKSPACES: [&str; 3] =
+    [FUZZERS, "examples/clients/aya/Cargo.toml", "examples/clients/libbpf-rs/Cargo.toml"];
+
 /// The directories of the workspace's crates.
 const CRATES: [&str; 8] = ["bench", "crates", "models", "packets", "testgen", "testkit", "verdicts", "xtask"];
 
@@ -102,7 +106,10 @@ fn fuzzers() -> Outcome {
 
 fn formatting() -> Outcome {
     process::cargo(&["fmt", "--all", "--check"]).run()?;
-    process::cargo(&["fmt", "--manifest-path", FUZZERS, "--check"]).run()
+    for manifest in OTHER_WORKSPACES {
+        process::cargo(&["fmt", "--manifest-path", manifest, "--check"]).run()?;
+    }
+    Ok(())
 }
 
 fn house_rules() -> Outcome {

@@ -22,6 +22,7 @@
 mod aarch64;
 mod arrows;
 mod capture;
+mod clients;
 mod examples;
 mod folders;
 mod fuzz;

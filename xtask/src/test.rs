@@ -16,6 +16,7 @@ mod count;
 use std::time::Instant;
 
 use crate::aarch64::{self, Ready};
+use crate::clients;
 use crate::process::{self, Outcome, Process};
 use crate::tools::{self, SKIPPED};
 use binaries::{Binary, Surroundings};
@@ -164,6 +165,9 @@ struct Ran {
 /// Runs everything selected, even after a failure, so that one run shows all failures.
 pub(crate) fn run(selection: Selection) -> Outcome {
     let mut skipped = tools::prepare()?;
+    if selection != Selection::Aarch64 {
+        clients::prepare();
+    }
     let aarch64 = selection != Selection::Native && !aarch64::is_native();
     let unready = if aarch64 { aarch64::prepare(Ready::Run).err() } else { None };
     if let Some(reason) = &unready {

@@ -27,7 +27,7 @@ struct Need {
 const BPF: &str = "compiling the BPF examples";
 const CLIENTS: &str = "applications under the supervisor";
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 11] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
@@ -36,8 +36,13 @@ const NEEDS: [Need; 9] = [
     Need { file: "gdb", package: "gdb", purpose: "what debuggers see of compiled code" },
     Need { file: "bpftool", package: "bpftool", purpose: CLIENTS },
     Need { file: "python3", package: "python3", purpose: CLIENTS },
+    Need { file: "make", package: "make", purpose: CLIENTS },
+    Need { file: "pkg-config", package: "pkg-config", purpose: CLIENTS },
     Need { file: "strace", package: "strace", purpose: CLIENTS },
 ];
+
+/// Debian 12's list of package sources.
+const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
 
 /// Whether skipped tests must fail.
 pub(crate) fn all_required() -> bool {
@@ -122,6 +127,31 @@ fn is_root() -> bool {
         .is_some_and(|users| users.split_whitespace().nth(1) == Some("0"))
 }
 
+/// Whether this is Debian 12.
+pub(crate) fn is_bookworm() -> bool {
+    fs::read_to_string("/etc/os-release").unwrap_or_default().contains("VERSION_CODENAME=bookworm")
+}
+
+/// Installs a package of Debian 12's backports, which become one of its sources.
+pub(crate) fn install_backported(package: &str) -> Outcome {
+    let sources = fs::read_to_string(SOURCES).map_err(|error| format!("{SOURCES}: {error}"))?;
+    if let Some(sources) = with_backports(&sources) {
+        fs::write(SOURCES, sources).map_err(|error| format!("{SOURCES}: {error}"))?;
+    }
+    install(&["--target-release", "bookworm-backports", package])
+}
+
+/// Debian 12's sources with its backports; `None` if they are included already, or no entry can be extended.
+fn with_backports(sources: &str) -> Option<String> {
+    let suites =
+        |line: &&str| line.starts_with("Suites:") && line.split_whitespace().any(|w| w == "bookworm");
+    if sources.contains("bookworm-backports") {
+        return None;
+    }
+    let line = sources.lines().find(suites)?;
+    Some(sources.replacen(line, &format!("{} bookworm-backports", line.trim_end()), 1))
+}
+
 /// Makes three attempts, because mirrors and locks are sometimes busy.
 pub(crate) fn install(packages: &[&str]) -> Outcome {
     const PATIENT: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"];
@@ -140,4 +170,29 @@ pub(crate) fn install(packages: &[&str]) -> Outcome {
         }
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCES: &str = "\
+        Types: deb\n\
+        URIs: http://deb.debian.org/debian-security\n\
+        Suites: bookworm-security\n\
+        \n\
+        Types: deb\n\
+        URIs: http://deb.debian.org/debian\n\
+        Suites: bookworm bookworm-updates\n\
+        Components: main\n";
+
+    #[test]
+    fn backports_are_added_once_to_the_right_archive() {
+        let with = with_backports(SOURCES).unwrap();
+        let changed: Vec<_> = with.lines().filter(|line| !SOURCES.lines().any(|old| old == *line)).collect();
+        assert_eq!(changed, ["Suites: bookworm bookworm-updates bookworm-backports"]);
+        assert_eq!(with.lines().count(), SOURCES.lines().count());
+        assert_eq!(with_backports(&with), None);
+        assert_eq!(with_backports("Types: deb\nSuites: trixie\n"), None);
+    }
 }

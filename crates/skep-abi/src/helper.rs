@@ -282,6 +282,9 @@ impl HelperFlags {
     pub const STORES_SOCKETS: Self = Self(1 << 5);
     /// It deletes any element. Only some program types may use it on maps of sockets ([`crate::SocketMaps`]).
     pub const DELETES_SOCKETS: Self = Self(1 << 6);
+    /// The tasks and cgroups that it takes and returns are those of a runtime's machine ([`crate::MACHINE_FIELDS`]),
+    /// not a host's structures of these names. A helper of a host's own must not have it.
+    pub const MACHINE: Self = Self(1 << 7);
 
     /// Whether all flags of `other` are set.
     pub const fn has(self, other: Self) -> bool {

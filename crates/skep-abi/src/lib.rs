@@ -13,6 +13,7 @@ mod format;
 mod helper;
 mod helpers;
 mod kfuncs;
+mod machine;
 mod map;
 mod own;
 mod packet;
@@ -33,6 +34,10 @@ pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown,
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
+pub use machine::{
+    CGROUP_BYTES, CGROUP_KN, MACHINE_FIELDS, MACHINE_GONE, MACHINE_MEMBERS, MACHINE_NUMBER, MACHINE_OWNERS,
+    MachineField, TASK_BYTES, TASK_CGROUPS, TASK_CSS_SET, TASK_TGID,
+};
 pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
 pub use own::{
     OWN_KFUNC, OWN_KFUNCS, OwnIterator, OwnKfunc, OwnParam, OwnReturn, own_kfunc, own_kfunc_number,
@@ -40,10 +45,13 @@ pub use own::{
 pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
-    Prototype, UNRELOCATED,
+    Prototype, TargetFunction, UNRELOCATED,
 };
 pub use shown::{SHOWN_STRUCTS, SHOWN_TARGETS, ShownStruct};
-pub use skep_btf::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
+pub use skep_btf::{
+    CGROUP, CPU_MASK, CSS_SET, KERNFS_NODE, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK,
+    machine_type, machine_type_name,
+};
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;
 pub use types::{

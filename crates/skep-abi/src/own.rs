@@ -8,6 +8,7 @@
 //! The number of each function in a call is [`OWN_KFUNC`] plus its index in the table.
 
 use crate::kfuncs::{Kfunc, kfunc_named};
+use crate::{CGROUP, TASK};
 
 /// A kernel function that a runtime provides. Its flags are in [`crate::KFUNCS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum OwnParam {
     /// A CPU mask. Functions that release it or count an owner take one that the program owns, others also one that it
     /// found in a map's value.
     Mask,
+    /// An object of the runtime's machine, of that type ([`crate::TASK`], [`crate::CGROUP`]).
+    Machine(u32),
     /// A map of the program.
     Map,
     /// A work queue in a map's value.
@@ -99,6 +102,8 @@ pub enum OwnReturn {
     Object,
     /// The address of a CPU mask, or null if the function takes none.
     Mask,
+    /// The address of an object of the runtime's machine, of that type, or null.
+    Machine(u32),
     /// The address of as many bytes as [`OwnParam::Size`] says, or null.
     BytesOrNull,
 }
@@ -109,7 +114,7 @@ const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 
 const BITS: OwnIterator = OwnIterator { name: "bpf_iter_bits", bytes: 16, element: 4 };
 
 /// Every kernel function that a runtime provides.
-pub static OWN_KFUNCS: [OwnKfunc; 71] = [
+pub static OWN_KFUNCS: [OwnKfunc; 81] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
     own("bpf_preempt_disable", &[], OwnReturn::Nothing),
@@ -205,8 +210,20 @@ pub static OWN_KFUNCS: [OwnKfunc; 71] = [
     own("bpf_cpumask_any_distribute", MASK, OwnReturn::Number),
     own("bpf_cpumask_any_and_distribute", TWO_MASKS, OwnReturn::Number),
     own("bpf_cpumask_weight", MASK, OwnReturn::Number),
+    own("bpf_task_acquire", A_TASK, OwnReturn::Machine(TASK)),
+    own("bpf_task_release", A_TASK, OwnReturn::Nothing),
+    own("bpf_task_from_pid", &[OwnParam::Number], OwnReturn::Machine(TASK)),
+    own("bpf_task_from_vpid", &[OwnParam::Number], OwnReturn::Machine(TASK)),
+    own("bpf_task_under_cgroup", &[OwnParam::Machine(TASK), OwnParam::Machine(CGROUP)], OwnReturn::Number),
+    own("bpf_task_get_cgroup1", &[OwnParam::Machine(TASK), OwnParam::Number], OwnReturn::Machine(CGROUP)),
+    own("bpf_cgroup_acquire", A_CGROUP, OwnReturn::Machine(CGROUP)),
+    own("bpf_cgroup_release", A_CGROUP, OwnReturn::Nothing),
+    own("bpf_cgroup_ancestor", &[OwnParam::Machine(CGROUP), OwnParam::Number], OwnReturn::Machine(CGROUP)),
+    own("bpf_cgroup_from_id", &[OwnParam::Number], OwnReturn::Machine(CGROUP)),
 ];
 
+const A_TASK: &[OwnParam] = &[OwnParam::Machine(TASK)];
+const A_CGROUP: &[OwnParam] = &[OwnParam::Machine(CGROUP)];
 const MASK: &[OwnParam] = &[OwnParam::Mask];
 const TWO_MASKS: &[OwnParam] = &[OwnParam::Mask, OwnParam::Mask];
 const THREE_MASKS: &[OwnParam] = &[OwnParam::Mask, OwnParam::Mask, OwnParam::Mask];
@@ -286,7 +303,7 @@ mod tests {
             assert_eq!(own.known().map(|kfunc| kfunc.name), Some(own.name));
             assert!(own.params.len() <= 5, "{}", own.name);
         }
-        assert_eq!(own_kfunc_number("bpf_task_acquire"), None);
+        assert_eq!(own_kfunc_number("bpf_get_file_xattr"), None);
         let behind = OWN_KFUNC + OWN_KFUNCS.len() as u32;
         assert_eq!((own_kfunc(OWN_KFUNC - 1), own_kfunc(behind)), (None, None));
     }

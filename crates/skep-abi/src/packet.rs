@@ -9,13 +9,18 @@ const NET_OFF: i64 = -0x10_0000;
 const LL_OFF: i64 = -0x20_0000;
 
 impl SkbContext {
+    /// The address of the network header.
+    pub const fn network_header(&self) -> u64 {
+        self.data.wrapping_add_signed(self.network.cast_signed() as i64)
+    }
+
     /// The address of the `size` bytes that a legacy load at that offset reads, if all of them are in the packet.
     pub fn legacy_load(&self, offset: i32, size: Size) -> Option<u64> {
         let offset = i64::from(offset);
         let start = if offset >= 0 {
             self.data + offset as u64
         } else if offset >= NET_OFF {
-            self.data + u64::from(self.network) + (offset - NET_OFF) as u64
+            self.network_header() + (offset - NET_OFF) as u64
         } else if offset >= LL_OFF {
             self.data - u64::from(self.link) + (offset - LL_OFF) as u64
         } else {

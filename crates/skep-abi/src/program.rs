@@ -1,6 +1,6 @@
 //! A program between the object file and the verifier.
 
-use crate::ProgramType;
+use crate::{Context, ProgramType};
 use skep_btf::{Btf, Kind};
 use skep_isa::Insn;
 use std::sync::Arc;
@@ -31,6 +31,32 @@ pub struct ProgramSource {
     pub btf: Option<Arc<Btf>>,
     /// What it refers to that only a kernel has, in the order of first use.
     pub externs: Vec<Extern>,
+    /// The function of another program that it takes the place of, or that it watches.
+    pub of: Option<Arc<TargetFunction>>,
+}
+
+/// A function of a loaded program, as programs know it that replace it (`SEC("freplace/NAME")`) or watch it
+/// (`SEC("fentry/NAME")`, `SEC("fexit/NAME")`).
+#[derive(Clone, Debug)]
+pub struct TargetFunction {
+    /// The program's name.
+    pub program: String,
+    /// The program's type.
+    pub program_type: &'static ProgramType,
+    /// The types of the program's object.
+    pub btf: Arc<Btf>,
+    /// The function's name.
+    pub name: String,
+    /// Its prototype, in these types.
+    pub prototype: Prototype,
+    /// Whether it is the program itself.
+    pub main: bool,
+    /// Whether it is verified by itself, so that its callers know nothing of it but its prototype.
+    pub global: bool,
+    /// Whether its callers expect that it may move the packet.
+    pub moves_packet: bool,
+    /// Whether helpers may be among its callers: it may not make tail calls then.
+    pub in_callback: bool,
 }
 
 impl ProgramSource {
@@ -49,7 +75,14 @@ impl ProgramSource {
             target: None,
             btf: None,
             externs: Vec::new(),
+            of: None,
         }
+    }
+
+    /// The function that it takes the place of.
+    pub fn replaces(&self) -> Option<&TargetFunction> {
+        let watches = matches!(self.program_type.context, Context::Arguments { .. });
+        self.of.as_deref().filter(|_| !watches)
     }
 }
 

@@ -99,6 +99,14 @@ impl Btf {
         Ok(btf)
     }
 
+    /// The bytes of the section, without those of what it continues.
+    pub fn bytes(&self) -> &[u8] {
+        // What follows the section in an ELF file is not told: strings or types end it.
+        let end = self.types.end.max(self.strings.end);
+        let end = if self.section == 0 { self.bytes.len() } else { end };
+        self.bytes.get(self.section..end).unwrap_or_default()
+    }
+
     /// The number of types, `void` and those of a base included: every number below is a type's.
     pub fn len(&self) -> u32 {
         // The starts are offsets of 32 bits, at least 12 apart; the sum was checked for those that follow it.

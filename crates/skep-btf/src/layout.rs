@@ -13,11 +13,8 @@ use std::fmt::Write;
 
 use crate::btf::Btf;
 use crate::error::Error;
-use crate::special::{CPU_MASK, SpecialField, SpecialKind};
+use crate::special::{SpecialField, SpecialKind, many};
 use crate::types::Kind;
-
-/// What a text says of a field that leads to CPU masks.
-const CPU_MASK_TEXT: &str = " to CPU masks";
 
 /// The most structures that one may lead to.
 const MOST: usize = 64;
@@ -41,8 +38,8 @@ impl<'a> ObjectLayouts<'a> {
     ///
     /// As [`Btf::special_fields`], and [`Error::Special`] if it leads to more than 64 structures.
     pub fn text(&mut self, ty: u32) -> Result<String, Error> {
-        if ty == CPU_MASK {
-            return Ok("0: CPU masks\n".to_owned());
+        if let Some(many) = many(ty) {
+            return Ok(format!("0: {many}\n"));
         }
         let btf = self.btf;
         let (mut text, mut met) = (String::new(), vec![btf.resolve(ty)?.id]);
@@ -55,9 +52,9 @@ impl<'a> ObjectLayouts<'a> {
                 let SpecialField { kind, offset, size } = *field;
                 let _ = write!(text, "; {} of {size} at {offset}", kind.name());
                 let Some((to, node)) = leads_to(kind) else { continue };
-                // Whatever this file takes masks for, the runtime makes them.
-                if btf.is_cpu_mask(to) {
-                    text.push_str(CPU_MASK_TEXT);
+                // Whatever this file takes them for, the runtime has them.
+                if let Some(many) = btf.of_runtime(to).and_then(many) {
+                    let _ = write!(text, " to {many}");
                     continue;
                 }
                 let to = match btf.resolve(to) {

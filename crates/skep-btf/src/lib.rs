@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod check;
 mod error;
 mod ext;
 mod header;
@@ -46,11 +47,15 @@ mod types;
 mod walk;
 
 pub use btf::{Btf, MAX_CHAIN};
+pub use check::{CheckFault, Malformed};
 pub use error::{Error, Fault};
 pub use ext::{Block, Ext};
 pub use index::essential_name;
 pub use layout::ObjectLayouts;
-pub use special::{CPU_MASK, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind};
+pub use special::{
+    CGROUP, CPU_MASK, CSS_SET, KERNFS_NODE, MAX_SPECIAL, OWN_TYPE, SpecialField, SpecialKind, TASK,
+    machine_type, machine_type_name,
+};
 pub use strings::{MAX_NAME, string_at};
 pub use tags::{DeclTag, Pointer};
 pub use types::{Array, Enumerator, Int, Kind, Linkage, Member, Param, Type, Variable};

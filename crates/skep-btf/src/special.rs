@@ -19,6 +19,34 @@ pub const OWN_TYPE: u32 = 1 << 31;
 /// The type number of a runtime's CPU masks, whatever `struct bpf_cpumask` is in a program's types. No file has that
 /// many types. Kept pointers to masks have it with [`OWN_TYPE`].
 pub const CPU_MASK: u32 = OWN_TYPE - 1;
+/// The same for the tasks of a runtime's machine (`struct task_struct`). Programs do not make them, so kept pointers to
+/// tasks have the number alone; likewise for the next three.
+pub const TASK: u32 = OWN_TYPE - 2;
+/// The same for cgroups (`struct cgroup`).
+pub const CGROUP: u32 = OWN_TYPE - 3;
+/// The same for what leads from a task to its cgroup (`struct css_set`).
+pub const CSS_SET: u32 = OWN_TYPE - 4;
+
+/// The same for what has a cgroup's number (`struct kernfs_node`).
+pub const KERNFS_NODE: u32 = OWN_TYPE - 5;
+
+/// The objects of a runtime's machine: the names of their structures, the numbers, and what texts call many of them.
+const MACHINE: [(&str, u32, &str); 4] = [
+    ("task_struct", TASK, "tasks"),
+    ("cgroup", CGROUP, "cgroups"),
+    ("css_set", CSS_SET, "sets of cgroups"),
+    ("kernfs_node", KERNFS_NODE, "nodes of cgroups"),
+];
+
+/// The number of the structure of that name, if a runtime's machine has such objects.
+pub fn machine_type(name: &str) -> Option<u32> {
+    MACHINE.iter().find(|(known, ..)| *known == name).map(|(_, ty, _)| *ty)
+}
+
+/// The name of the structure of that number, if a runtime's machine has such objects.
+pub fn machine_type_name(ty: u32) -> Option<&'static str> {
+    MACHINE.iter().find(|(_, known, _)| *known == ty).map(|(name, ..)| *name)
+}
 
 /// The most structures and arrays inside each other that are searched.
 const MAX_DEPTH: u32 = 8;
@@ -146,11 +174,24 @@ const KNOWN: [Known; 10] = {
 /// The structure of CPU masks, in the types of programs and of kernels.
 const CPU_MASK_NAME: &str = "bpf_cpumask";
 
+/// What texts call the structures that a runtime has itself, by [`Btf::of_runtime`].
+pub(crate) fn many(ty: u32) -> Option<&'static str> {
+    match ty & !OWN_TYPE {
+        CPU_MASK => Some("CPU masks"),
+        ty => MACHINE.iter().find(|(_, known, _)| *known == ty).map(|(.., many)| *many),
+    }
+}
+
 impl Btf {
-    /// Whether that is the structure of CPU masks, which a runtime makes ([`CPU_MASK`]).
-    pub fn is_cpu_mask(&self, id: u32) -> bool {
-        self.resolve(id)
-            .is_ok_and(|ty| ty.kind == Kind::Struct && ty.name().is_ok_and(|name| name == CPU_MASK_NAME))
+    /// What a kept pointer to that type leads to in a runtime, if it is a structure that a runtime has itself: CPU
+    /// masks, which programs make ([`CPU_MASK`] with [`OWN_TYPE`]), and the objects of its machine ([`TASK`] and its
+    /// kin).
+    pub fn of_runtime(&self, id: u32) -> Option<u32> {
+        let ty = self.resolve(id).ok().filter(|ty| ty.kind == Kind::Struct)?;
+        match ty.name().ok()? {
+            CPU_MASK_NAME => Some(CPU_MASK | OWN_TYPE),
+            name => machine_type(name),
+        }
     }
 
     /// The special fields of a structure, a union or a section of variables, ascending by offset; none for other

@@ -18,7 +18,8 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            pub(crate) fn from_number(number: u32) -> Option<Self> {
+            /// The kind of that number in a file.
+            pub fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$variant),)*
                     _ => None,
@@ -151,7 +152,7 @@ pub struct Array {
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
     btf: &'a Btf,
-    name_at: u32,
+    pub(crate) name_at: u32,
     /// Its type.
     pub ty: u32,
     /// Bits from the structure's start.
@@ -164,7 +165,7 @@ pub struct Member<'a> {
 #[derive(Clone, Copy)]
 pub struct Param<'a> {
     btf: &'a Btf,
-    name_at: u32,
+    pub(crate) name_at: u32,
     /// Its type; 0 for the `...` of functions that take more.
     pub ty: u32,
 }
@@ -173,7 +174,7 @@ pub struct Param<'a> {
 #[derive(Clone, Copy)]
 pub struct Enumerator<'a> {
     btf: &'a Btf,
-    name_at: u32,
+    pub(crate) name_at: u32,
     /// The value, sign-extended where the enumeration is signed.
     pub value: u64,
 }

@@ -7,6 +7,7 @@ use skep::sys::SysEngine;
 use skep::world::{Machine, World};
 use skep_exec::{FrontChoice, Supervisor, possible_cpus};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     world: Option<PathBuf>,
     /// How its calls of bpf(2) are answered. `notify`: the kernel notifies skep of each. `preload`: a library in the
-    /// application answers look-ups and updates in arrays by itself. `auto`: `preload` where that is possible and
+    /// application answers look-ups, and updates in arrays, by itself. `auto`: `preload` where that is possible and
     /// --log does not ask for every call.
     #[arg(long, value_enum, default_value = "auto", value_name = "FRONT")]
     front: FrontArg,
@@ -67,6 +68,10 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let cpus = possible_cpus().map_err(|error| refused(&error))?;
     let runtime = Runtime::builder().cpus(cpus).share_maps(true).privileged(true).world(&world).build();
     let mut engine = SysEngine::new(runtime.map_err(|error| refused(&error))?, Some(world));
+    // The network that the application begins in is that of the world's first devices.
+    if let Ok(network) = std::fs::metadata("/proc/self/ns/net") {
+        engine = engine.network(network.ino(), 0);
+    }
     let mut supervisor_types = None;
     if let Some(path) = &args.btf {
         let named = |error: &dyn std::fmt::Display| Failure::Refused(format!("{}: {error}", path.display()));

@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use skep::world::file::Described;
-use skep::world::{DeviceId, Fate, Injector, Place, Trace, World};
+use skep::world::{DeviceId, Family, Fate, Injector, Machine, Place, Point, Trace, World};
 use skep::{Link, Packet, Program};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Options about the world.
@@ -26,7 +26,7 @@ pub(crate) struct Way {
     device: u32,
     trace: Trace,
     ends: BTreeMap<String, u64>,
-    _link: Link,
+    _links: Vec<Link>,
 }
 
 /// The world that a TOML file describes.
@@ -48,13 +48,8 @@ impl WorldArgs {
         self.world.as_deref().map(read).transpose()
     }
 
-    /// The way of packets into the device; `None` for programs that are not attached to devices.
+    /// The way of packets into the device; `None` for programs that no packet meets there.
     pub(crate) fn way(&self, world: &World, program: &Program) -> Result<Option<Way>, Failure> {
-        let place = match program.program_type().name {
-            "xdp" => Place::Xdp,
-            "sched_cls" | "sched_act" => Place::Ingress,
-            _ => return Ok(None),
-        };
         let machine = world.machine();
         let device = match &self.dev {
             Some(dev) => match dev.parse::<u32>() {
@@ -64,9 +59,42 @@ impl WorldArgs {
             None => Ok(machine.devices().next().map_or(0, |device| device.index)),
         };
         let device = device.map_err(|error| Failure::Refused(error.to_string()))?;
-        let _link = world.attach(program, device, place)?;
+        let namespace = machine.find_device(device).map_or(0, |device| device.namespace);
+        let links: Result<Vec<Link>, skep::Error> = match program.program_type().name {
+            "xdp" => world.attach(program, device, Place::Xdp).map(|link| vec![link]),
+            "sched_cls" | "sched_act" => world.attach(program, device, Place::Ingress).map(|link| vec![link]),
+            _ => {
+                let points = points(&machine, namespace, program);
+                points.into_iter().map(|point| world.attach_at(program, point)).collect()
+            }
+        };
+        let links = links?;
+        if links.is_empty() {
+            return Ok(None);
+        }
         let (injector, world) = (world.injector(), world.clone());
-        Ok(Some(Way { world, injector, device, trace: Trace::default(), ends: BTreeMap::new(), _link }))
+        let (trace, ends) = (Trace::default(), BTreeMap::new());
+        Ok(Some(Way { world, injector, device, trace, ends, _links: links }))
+    }
+}
+
+/// Where in the network stack a program meets the packets that come in.
+fn points(machine: &Machine, namespace: u32, program: &Program) -> Vec<Point> {
+    match program.program_type().name {
+        "netfilter" => {
+            let at = |family| Point::Netfilter { namespace, family, hook: Place::PreRouting, priority: 0 };
+            [Family::V4, Family::V6].map(at).to_vec()
+        }
+        "sk_lookup" => vec![Point::Lookup { namespace }],
+        // Each socket is in one of the outermost groups.
+        "cgroup_skb" => {
+            let sockets = machine.sockets().iter().map(|socket| socket.cgroup);
+            let outermost = sockets.filter_map(|cgroup| machine.cgroup_path(cgroup).last());
+            let outermost: BTreeSet<u64> = outermost.collect();
+            let at = |cgroup| Point::Cgroup { cgroup, hook: Place::CgroupIngress };
+            outermost.into_iter().map(at).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -80,8 +108,10 @@ impl Way {
             *self.ends.entry(fate.show(&machine)).or_default() += 1;
         }
         let verdict = self.trace.hops.first().map(|hop| hop.result.into());
-        let arrived =
-            matches!(self.trace.fate, Fate::Sent { .. } | Fate::Delivered { .. } | Fate::Socket { .. });
+        let arrived = matches!(
+            self.trace.fate,
+            Fate::Sent { .. } | Fate::Delivered { .. } | Fate::Received { .. } | Fate::Socket { .. }
+        );
         Ok((verdict, arrived))
     }
 

@@ -153,11 +153,12 @@ impl<'a> CoRe<'a> {
 
     /// The target's answer; `None` if it has no such thing.
     fn resolve(&mut self, record: Record, question: Question) -> Result<Option<Answer>, Fault> {
+        self.local.ty(record.ty)?;
+        let text = self.local.string(record.path)?;
+        let local = Path::local(self.local, record.ty, question, text)?;
         if question == Question::LocalId {
             return Ok(Some(Answer::number(record.ty.into())));
         }
-        let text = self.local.string(record.path)?;
-        let local = Path::local(self.local, record.ty, question, text)?;
         let target = self.target;
         let mut found: Option<Answer> = None;
         for index in 0.. {
@@ -215,6 +216,11 @@ pub(crate) fn is_about_a_place(number: u32) -> bool {
         Question::from_number(number),
         Some(Q::FieldOffset | Q::FieldSize | Q::FieldSigned | Q::LeftShift | Q::RightShift | Q::Value)
     )
+}
+
+/// Whether the answer to the question with this number does not depend on the target.
+pub(crate) fn is_about_own_types(number: u32) -> bool {
+    Question::from_number(number) == Some(Question::LocalId)
 }
 
 /// Whether a kernel's function or variable has the type that the object declares.

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod co_re;
+mod core_records;
 mod elf;
 mod error;
 mod externs;
@@ -56,6 +57,7 @@ mod records;
 mod steps;
 mod types;
 
+pub use core_records::{CoreError, CoreRecord, relocate_core};
 pub use error::{Error, RelocationType};
 pub use externs::{Declaration, DeclarationKind};
 pub use functions::Table;

@@ -3,23 +3,23 @@
 //! ```text
 //!   descriptor of a map --position--> token: which map, how it is open
 //!   states: memory that processes only read | map, frozen | map, frozen | ...     a word for each shared map
-//!   values: the file of an array, which the library maps
+//!   values: the file of an array, or the files of a hash table, which the library maps
 //! ```
 //!
 //! What the library may do, the process may do anyway: it gets the values of maps that it has open for both reading and
 //! writing. Values that programs' verdicts rely on (`BPF_F_RDONLY_PROG`) it maps for reading alone, so that they can be
-//! frozen.
+//! frozen. Hash tables nobody else ever maps for writing.
 //!
 //! Invariant: a state names a map that exists, or none. Who finds another map there than its own knows that its own has
 //! ended.
 
 use crate::process::Process;
 use parking_lot::Mutex;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{SeekFrom, fstat, seek};
 use skep::sys::SysEngine;
 use skep_mem::Block;
-use skep_preload::protocol::{self, JOIN, OPEN, Opened, STATES, Token};
+use skep_preload::protocol::{self, JOIN, OPEN, Opened, Part, STATES, Token};
 use skep_sys::{Access, Caller, Command, Errno, Handle, MapObject, Object};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub(crate) struct Front {
 /// Lets the descriptor of a map say which map it is, if its values are shared.
 pub(crate) fn mark(file: &OwnedFd, handle: &Handle<SysEngine>) {
     let Object::Map(map) = handle.object() else { return };
-    if map.map().map().shared_values().is_some() {
+    if map.map().map().is_shared() {
         let Access { read, write } = handle.access();
         let token = Token::new(map.id(), read, write);
         // Without it the library passes all calls on.
@@ -97,31 +97,17 @@ impl Front {
             return Err(Errno::EINVAL);
         }
         let mut descriptor = [0; 4];
-        process.read(address.wrapping_add(std::mem::offset_of!(Opened, values) as u64), &mut descriptor)?;
+        process.read(address.wrapping_add(std::mem::offset_of!(Opened, map) as u64), &mut descriptor)?;
         let handle = process.handle(i32::from_ne_bytes(descriptor))?;
         let Object::Map(map) = handle.object() else { return Err(Errno::EINVAL) };
         if handle.access() != Access::ALL {
             return Err(Errno::EPERM);
         }
-        let inner = map.map().map();
-        let values = inner.shared_values().ok_or(Errno::EINVAL)?;
-        let status = fstat(values.file).map_err(crate::table::number)?;
-        let place = self.place(map).ok_or(Errno::ENOSPC)?;
-        let writable = map.flags() & F_RDONLY_PROG == 0 && !inner.is_frozen();
-        let given = process.listener.add(process.call, values.file.as_fd())?;
-        let opened = Opened {
-            len: status.st_size as u64,
-            device: status.st_dev,
-            file: status.st_ino,
-            stride: values.stride as u64,
-            cpu_stride: values.cpu_stride as u64,
-            values: given,
-            place: place as u32,
-            entries: inner.def().max_entries,
-            value_size: inner.def().value_size,
-            cpus: values.cpus,
-            writable: writable.into(),
-        };
+        if !map.map().map().is_shared() {
+            return Err(Errno::EINVAL);
+        }
+        let place = self.place(map).ok_or(Errno::ENOSPC)? as u64;
+        let opened = Opened { place, ..give(process, map)? };
         process.write(address, &opened.to_bytes()).map(|()| 0)
     }
 
@@ -156,6 +142,50 @@ impl Front {
             word.store(state, Ordering::Release);
         }
     }
+}
+
+/// Gives a process the files of a map, and says what is in them.
+fn give(process: &Process<'_>, map: &MapObject<SysEngine>) -> Result<Opened, Errno> {
+    let inner = map.map().map();
+    let def = inner.def();
+    let value_size = def.value_size.into();
+    if let Some(values) = inner.shared_values() {
+        let len = fstat(values.file).map_err(crate::table::number)?.st_size as u64;
+        let writable = map.flags() & F_RDONLY_PROG == 0 && !inner.is_frozen();
+        return Ok(Opened {
+            values: part(process, values.file, 0, len)?,
+            entries: def.max_entries.into(),
+            stride: values.stride as u64,
+            value_size,
+            cpus: values.cpus.into(),
+            cpu_stride: values.cpu_stride as u64,
+            writable: writable.into(),
+            ..Opened::default()
+        });
+    }
+    let table = inner.shared_table().ok_or(Errno::EINVAL)?;
+    let buckets = fstat(table.buckets).map_err(crate::table::number)?.st_size as u64;
+    Ok(Opened {
+        values: part(process, table.elements, table.offset as u64, table.len as u64)?,
+        entries: table.bucket_count,
+        value_size,
+        cpus: table.cpus.into(),
+        cpu_stride: table.cpu_stride as u64,
+        key_size: def.key_size.into(),
+        // If the process has no descriptor left for it, the library closes the first one.
+        buckets: part(process, table.buckets, 0, buckets).unwrap_or_default(),
+        address: table.address as u64,
+        values_at: table.values_at as u64,
+        seed: table.seed,
+        ..Opened::default()
+    })
+}
+
+/// Gives a process a file, of which the library maps a part.
+fn part(process: &Process<'_>, file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Part, Errno> {
+    let status = fstat(file).map_err(crate::table::number)?;
+    let given = process.listener.add(process.call, file)?;
+    Ok(Part { file: given as u64, device: status.st_dev, number: status.st_ino, offset, len })
 }
 
 /// How many filters of system calls a thread has.

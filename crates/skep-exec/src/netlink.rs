@@ -17,6 +17,7 @@
 mod device;
 mod link;
 mod message;
+mod netkit;
 mod traffic;
 
 use crate::listener::Answer as Verdict;
@@ -160,6 +161,7 @@ impl Network {
     ) -> Result<(), Errno> {
         /// `RTM_*`
         const NEWLINK: u16 = 16;
+        const DELLINK: u16 = 17;
         const GETLINK: u16 = 18;
         const SETLINK: u16 = 19;
         const GETADDR: u16 = 22;
@@ -174,6 +176,8 @@ impl Network {
             GETLINK => self.links(caller, request, answer),
             SETLINK => self.set_link(caller, request),
             NEWLINK if request.flags & message::CREATE == 0 => self.change_link(caller, request),
+            NEWLINK => self.new_link(request),
+            DELLINK => self.delete_link(request),
             GETADDR if request.flags & message::DUMP == message::DUMP => self.addresses(request, answer),
             NEWQDISC => self.new_discipline(request),
             DELQDISC => self.delete_discipline(caller, request),

@@ -4,6 +4,7 @@ use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
+use crate::netlink;
 use crate::procfs::written;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
@@ -31,6 +32,18 @@ pub(crate) struct Process<'a> {
     pub(crate) groups: &'a Watched,
     /// Where it is noted what lacks.
     pub(crate) engine: &'a SysEngine,
+    /// Signals of the whole process that waited when it was last asked.
+    pub(crate) shared_signals: u64,
+}
+
+/// Signals that wait for a thread, by what the kernel says of it: its own, and those of its process.
+fn signals(status: &str) -> (u64, u64) {
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
+    };
+    let taken = !set("SigBlk:");
+    (set("SigPnd:") & taken, set("ShdPnd:") & taken)
 }
 
 impl Process<'_> {
@@ -60,6 +73,18 @@ impl Process<'_> {
         let (file, link) = (at(AtFlags::empty())?, at(AtFlags::SYMLINK_NOFOLLOW)?);
         let access = Access { read: link.st_mode & 0o400 != 0, write: link.st_mode & 0o200 != 0 };
         self.still(((file.st_dev, file.st_ino), access))
+    }
+
+    /// The file of an object, to be given to the process.
+    fn file_for(&self, handle: &Handle<SysEngine>) -> Result<OwnedFd, Errno> {
+        if let Object::Map(map) = handle.object()
+            && map.kind() == ARENA
+        {
+            // Its memory cannot be mapped: refused, as by a kernel without such maps.
+            self.engine.note_lack("map kind", "arena");
+            return Err(Errno::EINVAL);
+        }
+        self.table.open(handle)
     }
 
     /// Whether a descriptor is open.
@@ -182,20 +207,31 @@ impl Caller<SysEngine> for Process<'_> {
     }
 
     fn install(&mut self, handle: Handle<SysEngine>) -> Result<i32, Errno> {
-        if let Object::Map(map) = handle.object()
-            && map.kind() == ARENA
-        {
-            // Its memory cannot be mapped: refused, as by a kernel without such maps.
-            self.engine.note_lack("map kind", "arena");
-            return Err(Errno::EINVAL);
-        }
-        let file = self.table.open(&handle)?;
+        let file = self.file_for(&handle)?;
         self.listener.add(self.call, file.as_fd())
     }
 
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
         let file = written("bpf_iter", bytes)?;
         self.listener.add(self.call, file.as_fd())
+    }
+
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let limits = std::fs::read_to_string(self.path("limits")).map_err(|_| Errno::EINTR)?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let limit = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        // The kernel gives the lowest number that is free: the highest ones stay so.
+        let mut numbers = (3..(netlink::HIGH.start as i32).min(limit)).rev();
+        let free = |number: &i32| !taken.contains(number) && !self.has_descriptor(*number);
+        self.still(numbers.find(free))?.ok_or(Errno::EMFILE)
+    }
+
+    fn install_at(&mut self, number: i32, handle: Handle<SysEngine>) -> Result<(), Errno> {
+        let file = self.file_for(&handle)?;
+        if self.has_descriptor(number) {
+            return Err(Errno::EMFILE);
+        }
+        self.listener.add_at(self.call, file.as_fd(), libc::O_CLOEXEC, number as u32).map(drop)
     }
 
     fn pin(&mut self, directory: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
@@ -226,11 +262,57 @@ impl Caller<SysEngine> for Process<'_> {
         self.status("Uid:").unwrap_or_default()
     }
 
+    fn interrupted(&mut self) -> bool {
+        // Only its end takes a thread out of a notified call, so whoever answers looks for signals.
+        if !self.listener.is_valid(self.call) {
+            return true;
+        }
+        let Ok(status) = std::fs::read_to_string(self.path("status")) else { return true };
+        let (own, shared) = signals(&status);
+        // A signal for the whole process may be another thread's, which will have taken it when this is asked again.
+        let still_there = self.shared_signals & shared != 0;
+        self.shared_signals = shared;
+        own != 0 || still_there
+    }
+
+    fn sees_addresses(&mut self) -> bool {
+        // Calls are answered as to a process with all capabilities, from which the kernel hides its addresses only if
+        // it hides them from everyone (2). The supervisor is of the same user, so what it tells is no secret.
+        std::fs::read("/proc/sys/kernel/kptr_restrict").is_ok_and(|value| !value.starts_with(b"2"))
+    }
+
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        let link = readlink(self.path(&format!("fd/{descriptor}")), Vec::new()).or(Err(Errno::EBADF))?;
+        let is_socket = self.still(link)?.as_bytes().starts_with(b"socket:[");
+        if is_socket {
+            self.engine.note_lack("map element", "socket");
+        }
+        Ok(is_socket)
+    }
+
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {
         let directory = self.look_at_descriptor(descriptor).or(Err(Errno::EBADF))?;
         let group = self.still(groups::group(&directory)?)?;
         self.groups.add(group.id(), directory);
         Ok(group)
+    }
+
+    fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
+        self.file(descriptor)?;
+        let link = readlink(self.path(&format!("fd/{descriptor}")), Vec::new()).or(Err(Errno::EBADF))?;
+        // Since Linux 6.9 they are in a file system of their own.
+        let link = self.still(link)?;
+        if link.as_bytes() != b"anon_inode:[pidfd]" && !link.as_bytes().starts_with(b"pidfd:[") {
+            return Err(Errno::EBADF);
+        }
+        let about =
+            std::fs::read_to_string(self.path(&format!("fdinfo/{descriptor}"))).or(Err(Errno::EBADF))?;
+        let number =
+            self.still(about)?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+        // -1 once it has ended, 0 if it is in no namespace of the supervisor.
+        number
+            .and_then(|number: i64| u32::try_from(number).ok().filter(|number| *number > 0))
+            .ok_or(Errno::ENOENT)
     }
 
     fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {
@@ -255,5 +337,18 @@ impl Caller<SysEngine> for Process<'_> {
     fn perf_event(&mut self, descriptor: i32) -> Result<Arc<PerfEvent>, Errno> {
         let (file, _) = self.file(descriptor)?;
         self.table.find_event(file).ok_or(Errno::EBADF)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_signals_do_not_wait_for_a_thread() {
+        let status =
+            "Name:\tx\nSigPnd:\t0000000000000600\nShdPnd:\t0000000000004002\nSigBlk:\t0000000000004200\n";
+        assert_eq!(signals(status), (0x400, 2));
+        assert_eq!(signals("SigPnd:\tx\n"), (0, 0));
     }
 }

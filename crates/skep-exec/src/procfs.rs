@@ -133,12 +133,13 @@ fn open(
     place: &Place,
     handle: &Handle<SysEngine>,
 ) -> Answer {
-    // Position and flags are those of the file.
+    // Flags and the like are those of the file. Its position is for the library alone (`front.rs`).
     let Ok(text) = std::fs::read_to_string(place.path("fdinfo")) else { return Answer::Continue };
-    let ours = ["pos:", "flags:", "mnt_id:", "ino:"];
+    let ours = ["flags:", "mnt_id:", "ino:"];
     let lines = text.lines().filter(|line| ours.iter().any(|name| line.starts_with(name)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
-    give(process, written("fdinfo", (text + &system.description(handle.object())).as_bytes()), true)
+    let text = "pos:\t0\n".to_owned() + &text + &system.description(handle.object());
+    give(process, written("fdinfo", text.as_bytes()), true)
 }
 
 /// Reads from a pin of an iterator's link are from what its program writes.

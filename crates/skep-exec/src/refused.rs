@@ -25,7 +25,8 @@ pub(crate) type Each = dyn Fn(&Refused) + Send + Sync;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// What kind of thing it is: `command`, `map kind`, `program type`, `helper`, `attachment`, `perf event`.
+    /// What kind of thing it is: `command`, `map kind`, `map element`, `program type`, `helper`, `attachment`, `perf
+    /// event`.
     pub what: &'static str,
     /// Its name, or its number.
     pub name: String,

@@ -12,13 +12,14 @@ use crate::procfs;
 use crate::refused;
 use crate::table::Table;
 use crate::turn::Turn;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skep::sys::SysEngine;
 use skep_sys::{Caller, Command, Errno, System};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Scope};
 use std::time::Instant;
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
@@ -27,6 +28,9 @@ const BPF_FS: u64 = 0xcafe_4a11;
 const CLOSING: i64 = 200;
 /// How long a process may leave records unread before it is woken again, in milliseconds.
 const REMINDING: i64 = 20;
+
+/// The most threads: when so many calls take long at the same time, others wait.
+const MOST_THREADS: usize = 64;
 
 /// Commands that may take long: other calls do not wait for them.
 const SLOW: [Command; 10] = [
@@ -62,40 +66,57 @@ pub(crate) struct Server {
     pub(crate) front: Option<Front>,
 }
 
+/// The threads that serve.
+#[derive(Default)]
+struct Crew {
+    turn: Turn,
+    threads: AtomicUsize,
+    /// Why one of them ended early.
+    failed: Mutex<Option<io::Error>>,
+}
+
 impl Server {
-    /// Serves with so many threads, until no process is left.
+    /// Serves with so many threads, until no process is left. There are more while as many calls take long.
     pub(crate) fn serve(&self, threads: usize) -> io::Result<()> {
-        let turn = Turn::default();
-        let ended = AtomicBool::new(false);
+        let crew = Crew::default();
         thread::scope(|scope| {
-            let closer = scope.spawn(|| self.close(&turn, &ended));
-            let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(&turn))).collect();
-            let mut result = Ok(());
-            for worker in workers {
-                if let Ok(Err(error)) = worker.join() {
-                    result = Err(error);
-                }
+            for _ in 0..threads.max(1) {
+                self.hire(scope, &crew);
             }
-            // Pairs with the load in `close`.
-            ended.store(true, Ordering::Release);
-            // It ends within its interval.
-            let _ended = closer.join();
-            result
-        })
+            scope.spawn(|| self.close(scope, &crew));
+        });
+        self.table.settle(true);
+        crew.failed.into_inner().map_or(Ok(()), Err)
     }
 
-    fn work(&self, turn: &Turn) -> io::Result<()> {
-        while let Some(number) = turn.take() {
+    /// Adds a thread, unless there are many.
+    fn hire<'a>(&'a self, scope: &'a Scope<'a, '_>, crew: &'a Crew) {
+        // A number alone: what threads share has a lock.
+        if crew.threads.fetch_add(1, Ordering::Relaxed) >= MOST_THREADS {
+            crew.threads.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        scope.spawn(|| {
+            if let Err(error) = self.work(scope, crew) {
+                *crew.failed.lock() = Some(error);
+            }
+        });
+    }
+
+    fn work<'a>(&'a self, scope: &'a Scope<'a, '_>, crew: &'a Crew) -> io::Result<()> {
+        while let Some(number) = crew.turn.take() {
             loop {
                 let call = match self.listener.receive() {
                     Ok(Some(call)) => call,
                     ended => {
-                        turn.end();
+                        crew.turn.end();
                         return ended.map(drop);
                     }
                 };
                 let started = Instant::now();
-                turn.received(started, is_slow(&call));
+                if !crew.turn.received(started, is_slow(&call)) {
+                    self.hire(scope, crew);
+                }
                 // A caller waits for its answer, whatever happens here; locks are free again after a panic.
                 let answer = catch_unwind(AssertUnwindSafe(|| self.answer(&call)));
                 let answer = answer.unwrap_or(Answer::Error(Errno::EIO));
@@ -103,7 +124,7 @@ impl Server {
                 if let Some(trace) = &self.trace {
                     self.say(&**trace, &call, answer, started);
                 }
-                if !turn.is_still(number) {
+                if !crew.turn.is_still(number) {
                     break;
                 }
             }
@@ -112,9 +133,8 @@ impl Server {
     }
 
     /// Lets go of closed objects while nobody calls.
-    fn close(&self, turn: &Turn, ended: &AtomicBool) {
-        // Pairs with the store in `serve`.
-        while !ended.load(Ordering::Acquire) {
+    fn close<'a>(&'a self, scope: &'a Scope<'a, '_>, crew: &'a Crew) {
+        while !crew.turn.is_over() {
             let mut fds = [PollFd::new(self.table.changes(), PollFlags::IN)];
             let waiting = self.table.remind();
             let interval = if waiting { REMINDING } else { CLOSING };
@@ -124,9 +144,10 @@ impl Server {
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
             let gone = self.groups.gone(&self.system.control_groups());
             gone.into_iter().for_each(|id| self.system.end_control_group(id));
-            turn.watch();
+            if !crew.turn.watch() {
+                self.hire(scope, crew);
+            }
         }
-        self.table.settle(true);
     }
 
     fn answer(&self, call: &Call) -> Answer {
@@ -138,6 +159,7 @@ impl Server {
             bpffs: self.bpffs,
             groups: &self.groups,
             engine: self.system.engine(),
+            shared_signals: 0,
         };
         let [first, second, third, ..] = call.arguments;
         if let Some(network) = &self.network {

@@ -30,6 +30,8 @@ struct State {
     busy: Option<Instant>,
     /// Nobody waits any more.
     over: bool,
+    /// Threads that wait for a turn.
+    idle: u32,
 }
 
 impl Turn {
@@ -37,24 +39,29 @@ impl Turn {
     pub(crate) fn take(&self) -> Option<u64> {
         let mut state = self.state.lock();
         while state.taken && !state.over {
+            state.idle += 1;
             self.changed.wait(&mut state);
+            state.idle -= 1;
         }
         if state.over {
             return None;
         }
-        *state = State { taken: true, number: state.number + 1, busy: None, over: false };
+        (state.taken, state.number, state.busy) = (true, state.number + 1, None);
         Some(state.number)
     }
 
-    /// The thread has received a call. `hand_over`: another one waits meanwhile.
-    pub(crate) fn received(&self, at: Instant, hand_over: bool) {
+    /// The thread has received a call. `hand_over`: another one waits meanwhile. Returns `false` if that should be, and
+    /// all others answer.
+    #[must_use]
+    pub(crate) fn received(&self, at: Instant, hand_over: bool) -> bool {
         let mut state = self.state.lock();
-        if hand_over {
-            state.taken = false;
-            self.changed.notify_one();
-        } else {
+        if !hand_over {
             state.busy = Some(at);
+            return true;
         }
+        state.taken = false;
+        self.changed.notify_one();
+        state.idle > 0
     }
 
     /// The thread has answered. Whether the turn is still its own.
@@ -67,14 +74,22 @@ impl Turn {
         ours
     }
 
-    /// Lets another thread wait if the one that should has been answering for long.
-    pub(crate) fn watch(&self) {
+    /// Lets another thread wait if the one that should has been answering for long. Returns `false` if all others
+    /// answer too.
+    #[must_use]
+    pub(crate) fn watch(&self) -> bool {
         let mut state = self.state.lock();
         if state.taken && state.busy.is_some_and(|since| since.elapsed() > PATIENCE) {
             state.taken = false;
             state.busy = None;
             self.changed.notify_one();
         }
+        state.taken || state.over || state.idle > 0
+    }
+
+    /// Whether there will be no other call.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().over
     }
 
     /// There will be no other call.
@@ -92,10 +107,11 @@ mod tests {
     fn a_quick_answer_keeps_the_turn_and_a_slow_one_gives_it_away() {
         let turn = Turn::default();
         let first = turn.take().unwrap();
-        turn.received(Instant::now(), false);
-        turn.watch();
+        assert!(turn.received(Instant::now(), false));
+        assert!(turn.watch());
         assert!(turn.is_still(first), "it was not long");
-        turn.received(Instant::now(), true);
+        assert!(!turn.received(Instant::now(), true), "nobody waits");
+        assert!(!turn.watch());
         assert!(!turn.is_still(first));
         let second = turn.take().unwrap();
         assert!(!turn.is_still(first), "it is another's");
@@ -106,10 +122,10 @@ mod tests {
     fn a_thread_that_hangs_in_an_answer_loses_its_turn() {
         let turn = Turn::default();
         let first = turn.take().unwrap();
-        turn.watch();
+        assert!(turn.watch());
         assert!(turn.is_still(first), "waiting is not answering");
-        turn.received(Instant::now() - 2 * PATIENCE, false);
-        turn.watch();
+        assert!(turn.received(Instant::now() - 2 * PATIENCE, false));
+        assert!(!turn.watch());
         assert!(!turn.is_still(first));
         assert!(turn.take().is_some());
     }
@@ -120,6 +136,10 @@ mod tests {
         let _first = turn.take();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| turn.take());
+            // When it waits, somebody is there for the next call.
+            while turn.state.lock().idle == 0 {
+                std::thread::yield_now();
+            }
             turn.end();
             assert_eq!(other.join().unwrap(), None);
         });

@@ -8,7 +8,7 @@ use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
 use std::sync::Arc;
 
 use crate::arena::place;
-use crate::{Error, FindProgram};
+use crate::{EnterFunction, Error, FindProgram};
 
 /// Maximum number of frames of a run at a time, including the program's own.
 pub(crate) const MAX_FRAMES: usize = 8;
@@ -35,6 +35,8 @@ pub(crate) struct Code {
     pub(crate) parts: Parts,
     pub(crate) linkage: Linkage,
     pub(crate) find: Option<FindProgram>,
+    /// What is asked at the beginning of each function, and its first argument.
+    pub(crate) enter: Option<(u64, EnterFunction)>,
     /// Required for programs that may read freed objects.
     loads: Option<Arc<Loads>>,
     /// The program's arena. Required for programs that access one.
@@ -95,7 +97,7 @@ impl Code {
                 }
             }
         }
-        let code = Self { parts, linkage: linkage.clone(), find: None, loads, arena };
+        let code = Self { parts, linkage: linkage.clone(), find: None, enter: None, loads, arena };
         code.check_depth()?;
         Ok(code)
     }

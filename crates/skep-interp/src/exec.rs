@@ -24,6 +24,8 @@
 //! nothing. A run that is stopped in a callback returns to the helper with the result 1 (stop), and ends after the
 //! helper.
 
+mod entry;
+
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -34,6 +36,7 @@ use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size
 use crate::arena;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
+use entry::{catch, entered, execute_function};
 
 /// Maximum stack of a function in bytes.
 pub(crate) const FRAME_BYTES: usize = 512;
@@ -139,6 +142,10 @@ struct Machine<'a, W: Watch> {
     depth: usize,
     /// Why a callback was stopped.
     stop: Option<W::Stop>,
+    /// The cookie of an exception that leaves a function which [`entered`] runs, on its way to the outermost one.
+    thrown: Option<u64>,
+    /// How many functions [`entered`] runs.
+    entered: usize,
 }
 
 /// Runs a program to its end and returns its `r0`.
@@ -157,7 +164,7 @@ pub(crate) unsafe fn run<W: Watch>(
     watch: &mut W,
 ) -> Result<u64, W::Stop> {
     // SAFETY: this function's contract; programs begin at slot 0.
-    unsafe { run_function(code, 0, [r1, r2, 0, 0, 0], env, watch) }
+    unsafe { run_function(code, 0, [r1, r2, 0, 0, 0], env, watch, true) }
 }
 
 /// The code that is being run.
@@ -171,7 +178,7 @@ pub(crate) unsafe fn running<'a>(env: *mut RunEnv) -> &'a Code {
     unsafe { *ptr::with_exposed_provenance::<&'a Code>((*env).engine as usize) }
 }
 
-/// As [`run`], from a function of the program.
+/// As [`run`], from a function of the program. `asks`: whether something else may happen instead of that function.
 ///
 /// # Safety
 ///
@@ -182,10 +189,11 @@ pub(crate) unsafe fn run_function<W: Watch>(
     args: [u64; 5],
     env: *mut RunEnv,
     watch: &mut W,
+    asks: bool,
 ) -> Result<u64, W::Stop> {
     let mut frames = MaybeUninit::<[Frame; MAX_FRAMES]>::uninit();
     let frames = frames.as_mut_ptr().cast::<Frame>();
-    let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None };
+    let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None, thrown: None, entered: 0 };
     let machine: *mut Machine<'_, W> = &raw mut machine;
     // SAFETY: `env` is exclusive to this run by the caller's promise.
     let before = unsafe { ((*env).callback, (*env).engine) };
@@ -194,13 +202,12 @@ pub(crate) unsafe fn run_function<W: Watch>(
         (*env).callback = Some(call_back::<W>);
         (*env).engine = machine.expose_provenance() as u64;
     }
-    let mut regs: Registers = [0; 11];
-    regs[1..6].copy_from_slice(&args);
     // SAFETY: this function's contract; the machine is alive and no reference to it exists.
     let result = unsafe {
-        regs[10] = open_frame(frames, 0);
-        (*machine).watch.enter(slot, regs[10]);
-        execute(machine, 0, slot, regs)
+        match asks.then(|| entered(machine, 0, slot, &args)).flatten() {
+            Some(result) => (*machine).stop.take().map_or(Ok(result), Err),
+            None => execute_function(machine, 0, slot, &args),
+        }
     };
     // SAFETY: as above.
     unsafe { ((*env).callback, (*env).engine) = before };
@@ -224,8 +231,10 @@ unsafe fn tail_call(code: &Code, args: &[u64; 5], env: *mut RunEnv) -> Option<u6
         Entry::Buffer { len } => len.into(),
         Entry::Context => 0,
     };
+    // They enter the program behind its beginning, as in compiled code.
+    let args = [context, length, 0, 0, 0];
     // SAFETY: all programs of a program array share its entry contract with the running program.
-    let Ok(result) = unsafe { run(target, context, length, env, &mut Unwatched) };
+    let Ok(result) = unsafe { run_function(target, 0, args, env, &mut Unwatched, false) };
     Some(result)
 }
 
@@ -245,6 +254,10 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
         let starts = starts_function(&(*machine).code.parts, slot as i64);
         // The verifier proves this of every program. If it was wrong, the process ends here.
         assert!(starts && below + 1 < MAX_FRAMES, "a callback starts at no function or nests too deep");
+        if let Some(result) = entered(machine, below + 1, slot, args) {
+            (*machine).depth = below;
+            return if (*machine).stop.is_some() { 1 } else { result };
+        }
         let mut regs: Registers = [0; 11];
         regs[1..6].copy_from_slice(args);
         regs[10] = open_frame((*machine).frames, below + 1);
@@ -414,14 +427,46 @@ unsafe fn execute<W: Watch>(
                 }
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
+                let to = target(slot, offset);
+                if code.enter.is_some() {
+                    let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
+                    // SAFETY: this function's contract; no reference to the machine is in use.
+                    let (result, stop, thrown) = unsafe {
+                        let result = entered(machine, depth + 1, to, &args);
+                        (result, (*machine).stop.take(), (*machine).thrown.take())
+                    };
+                    if let Some(stop) = stop {
+                        return Err(stop);
+                    }
+                    if let Some(cookie) = thrown {
+                        if base > 0 {
+                            // SAFETY: as above.
+                            unsafe { (*machine).thrown = Some(cookie) };
+                            return Ok(cookie);
+                        }
+                        let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
+                        depth = 0;
+                        // SAFETY: this function's contract.
+                        (regs, slot) = unsafe { catch(machine, callback, cookie) };
+                        iterations_left[0] = MAX_LOOPS;
+                        continue;
+                    }
+                    if let Some(result) = result {
+                        regs[0] = result;
+                        slot = next;
+                        continue;
+                    }
+                }
                 callers[depth] = Caller { slot: next, kept: [regs[6], regs[7], regs[8], regs[9], regs[10]] };
                 depth += 1;
                 assert!(depth < MAX_FRAMES, "calls nest too deep");
                 iterations_left[depth] = MAX_LOOPS;
-                // SAFETY: `depth` was checked above.
-                regs[10] = unsafe { open_frame(frames, depth) };
-                next = target(slot, offset);
-                watch.enter(next, regs[10]);
+                next = to;
+                // SAFETY: `depth` was checked above; no reference to the machine is in use.
+                unsafe {
+                    regs[10] = open_frame(frames, depth);
+                    (*machine).watch.enter(next, regs[10]);
+                }
             }
             Insn::MayGoto { offset } => match iterations_left[depth] {
                 0 => {
@@ -462,17 +507,21 @@ unsafe fn execute<W: Watch>(
                 watch.leave();
             }
             Insn::Call { target: CallTarget::Kfunc { .. } } if code.parts.facts[slot].throws => {
-                // The verifier proves this of every program. If it was wrong, the process ends here.
-                assert!(base == 0, "an exception in a function that a helper called");
                 let cookie = regs[1];
+                if base > 0 {
+                    // SAFETY: this function's contract; no reference to the machine is in use.
+                    unsafe {
+                        // The verifier proves this of every program. If it was wrong, the process ends here.
+                        assert!((*machine).entered > 0, "an exception in a function that a helper called");
+                        (*machine).thrown = Some(cookie);
+                    }
+                    return Ok(cookie);
+                }
                 let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
-                (depth, regs) = (0, [0; 11]);
+                depth = 0;
+                // SAFETY: this function's contract.
+                (regs, next) = unsafe { catch(machine, callback, cookie) };
                 iterations_left[0] = MAX_LOOPS;
-                regs[1] = cookie;
-                // SAFETY: there always is a first frame.
-                regs[10] = unsafe { open_frame(frames, 0) };
-                next = code.parts.functions[callback].start as usize;
-                watch.thrown(next, regs[10]);
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let number = id.cast_unsigned();

@@ -117,6 +117,22 @@ pub struct Interpreter {
 /// and that the environment is that of the run in progress. The target lives until that run has ended.
 pub type FindProgram = unsafe fn(map: u64, index: u32, env: *mut RunEnv) -> Option<NonNull<Interpreter>>;
 
+/// Asked at the beginning of each function, with what [`Interpreter::enter_functions`] was given, the function's index
+/// and its arguments. `None` to run the function as it is; otherwise its result. `body` runs the function itself, at
+/// most once.
+///
+/// # Safety
+///
+/// Callers guarantee that `of` is what the program's interpreter was given with this function, and that the environment
+/// is that of the run in progress.
+pub type EnterFunction = unsafe fn(
+    of: u64,
+    function: usize,
+    args: &[u64; 5],
+    env: *mut RunEnv,
+    body: &mut dyn FnMut() -> u64,
+) -> Option<u64>;
+
 impl Interpreter {
     /// Prepares a verified program: maps and helpers are looked up once.
     ///
@@ -145,6 +161,25 @@ impl Interpreter {
     pub fn find_programs(mut self, find: FindProgram) -> Self {
         self.code.find = Some(find);
         self
+    }
+
+    /// Sets what is asked at the beginning of each function, with this first argument.
+    #[must_use]
+    pub fn enter_functions(mut self, of: u64, enter: EnterFunction) -> Self {
+        self.code.enter = Some((of, enter));
+        self
+    }
+
+    /// Runs an extension in place of the function that it replaces, with the function's arguments.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Interpreter::run`], but for the arguments: they are those of a call of the function
+    /// ([`Verified::of`]).
+    pub unsafe fn run_extension(&self, args: [u64; 5], env: *mut RunEnv) -> u64 {
+        // SAFETY: this function's contract; a program begins at slot 0.
+        let Ok(result) = unsafe { exec::run_function(&self.code, 0, args, env, &mut exec::Unwatched, true) };
+        result
     }
 
     /// Runs the program and returns its result, `r0`. There is no time limit.
@@ -190,7 +225,7 @@ impl Interpreter {
             i64::try_from(function).ok().filter(|slot| code::starts_function(&self.code.parts, *slot))?;
         // SAFETY: this function's contract.
         let Ok(result) =
-            unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched) };
+            unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched, true) };
         Some(result)
     }
 

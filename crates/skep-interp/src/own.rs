@@ -90,7 +90,7 @@ impl Checking<'_, '_> {
                 OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
                 OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
                 OwnParam::Owned | OwnParam::Counted | OwnParam::Node => self.is_object(value),
-                OwnParam::Mask => self.is_mask(value),
+                OwnParam::Mask | OwnParam::Machine(_) => self.is_opaque(value),
                 OwnParam::Less | OwnParam::Later => self.is_function(value),
                 OwnParam::Map => !self.maps.of(value).is_empty(),
                 OwnParam::Context => value == self.context || Some(value) == self.socket_buffer(),
@@ -150,8 +150,8 @@ impl Checking<'_, '_> {
         self.regions.objects.is_some_and(|objects| objects(at, 0).is_some_and(|rights| rights.read))
     }
 
-    /// Whether a CPU mask is there. Its bytes are not for programs.
-    fn is_mask(&self, at: u64) -> bool {
+    /// Whether a CPU mask, or an object of the runtime's machine, is there. Calls take its address, not its bytes.
+    pub(crate) fn is_opaque(&self, at: u64) -> bool {
         self.regions.objects.is_some_and(|objects| objects(at, 0).is_some_and(|rights| !rights.read))
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn parts(insns: &[Insn]) -> Parts {
 }
 
 pub(crate) fn function(name: &str, start: u32, end: u32) -> FunctionFacts {
-    FunctionFacts { name: name.into(), start, end, stack_bytes: 512, zeroed: false, may_throw: false }
+    FunctionFacts { name: name.into(), start, end, stack_bytes: 512, ..FunctionFacts::default() }
 }
 
 /// Runs a program without checks.

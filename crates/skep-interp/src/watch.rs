@@ -22,7 +22,10 @@
 use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
-use skep_abi::{Access, ArenaLink, ArgKind, Callback, HelperProto, MapDef, ProgramType, RetKind, own_kfunc};
+use skep_abi::{
+    Access, ArenaLink, ArgKind, Callback, HelperFlags, HelperProto, MapDef, ProgramType, RetKind,
+    machine_type, own_kfunc,
+};
 use skep_isa::{CallTarget, Insn, Reg, Size, semantics};
 use skep_verifier::{Machine, MachineFrame, Object};
 
@@ -264,6 +267,15 @@ impl<'a, 'r> Checking<'a, 'r> {
                 // Tail calls of programs over a buffer pass on the buffer in place of a context.
                 ArgKind::Context if proto.ret == RetKind::TailCall && value == self.buffer => None,
                 ArgKind::Context if value != self.context => return bad,
+                // Other objects are those of a host's types.
+                ArgKind::Object { types, nullable }
+                    if proto.flags.has(HelperFlags::MACHINE)
+                        && types.iter().any(|name| machine_type(name).is_some())
+                        && !(nullable && value == 0)
+                        && !self.is_opaque(value) =>
+                {
+                    return bad;
+                }
                 ArgKind::Callback(_) if !self.is_function(value) => return bad,
                 ArgKind::Size { zero: false } if value == 0 => return bad,
                 ArgKind::MapKey | ArgKind::MapValue(_) => {

@@ -9,12 +9,14 @@ use std::time::Duration;
 use crate::arch::Native;
 use crate::port::Arch;
 use crate::site::{Site, TailCalls};
+use crate::watch::Watch;
 
 /// A program as machine code. Dropping it gives its memory back: it must not be running then.
 #[derive(Debug)]
 pub struct Compiled {
     pub(crate) text: Text,
     pub(crate) offsets: Box<[u32]>,
+    pub(crate) functions: Box<[u32]>,
     pub(crate) tail_calls: TailCalls,
     pub(crate) instructions: u32,
     pub(crate) install: Duration,
@@ -83,6 +85,12 @@ impl Compiled {
         &self.offsets
     }
 
+    /// Where the code of each function begins, in bytes from the start of the text, prologues included: in ascending
+    /// order, the first at 0. Code that all functions share belongs to the last one.
+    pub fn functions(&self) -> &[u32] {
+        &self.functions
+    }
+
     /// Its tail calls through branches that are replaced while it runs.
     pub fn sites(&self) -> &[Site] {
         &self.tail_calls.sites
@@ -116,6 +124,36 @@ impl Compiled {
         }
         let adapter = arena.stub(&code, &[address])?;
         Ok(TailEntry { address: adapter.address(), _adapter: Some(adapter) })
+    }
+}
+
+impl Compiled {
+    /// Where the branch at the entry of a function is, in bytes from the start of the text. It does nothing at first.
+    /// It may lead to the [start](Self::start) of a program that is verified for the function's arguments, or to the
+    /// stub of [`watch`](Self::watch). `None` without [`Options::patchable`](crate::Options::patchable), and for
+    /// functions without code.
+    pub fn entry_of(&self, function: usize) -> Option<usize> {
+        self.tail_calls.entries.get(function).copied().flatten().map(|offset| offset as usize)
+    }
+
+    /// Where calls of a function enter this program, which takes the function's place: at the branch of its own first
+    /// function, if that has one. `None` if the program is no extension.
+    pub fn start(&self) -> Option<usize> {
+        let direct = !self.tail_calls.environment && self.tail_calls.length.is_none();
+        let offset = self.entry_of(0).unwrap_or(self.tail_calls.entry as usize);
+        direct.then(|| self.text.address() + offset)
+    }
+
+    /// The stub to which the branch at a function's entry leads while the function is watched. It runs the function
+    /// itself. It is used as [`stub`](Self::stub) says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::stub`]; [`skep_text::Error::OutOfText`] if the function has no such branch.
+    pub fn watch(&self, function: usize, arena: &Arena, watch: &Watch) -> Result<Text, skep_text::Error> {
+        let missing = skep_text::Error::OutOfText { offset: 0, len: 0, text: self.text.len() };
+        let behind = self.text.address() + self.entry_of(function).ok_or(missing)? + BRANCH_BYTES;
+        arena.stub(&Native::watch(watch), &[behind])
     }
 }
 

@@ -44,6 +44,7 @@ mod plan;
 mod port;
 mod reduce;
 mod site;
+mod watch;
 
 use skep_abi::{Linkage, Printed};
 use skep_text::{Arena, SystemCall};
@@ -55,6 +56,7 @@ pub use compiled::{Compiled, Entry, TailEntry};
 pub use error::Error;
 pub use options::Options;
 pub use site::Site;
+pub use watch::{Watch, WatchFn};
 
 use arch::aarch64::Aarch64;
 use arch::x86_64::X86_64;
@@ -78,7 +80,7 @@ pub fn compile(
     options: Options,
     arena: &Arena,
 ) -> Result<Compiled, Error> {
-    let parts = Parts::of(program, linkage, !options.fixed_code);
+    let parts = Parts::of(program, linkage, options);
     let name = || format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name());
     compile_parts(parts, Arc::clone(program.printed()), arch::detect(), options, arena, name)
 }
@@ -135,7 +137,7 @@ pub fn emit(
     target: Target,
     home: std::ops::Range<usize>,
 ) -> Result<Emitted, Error> {
-    let parts = Parts::of(program, linkage, !options.fixed_code);
+    let parts = Parts::of(program, linkage, options);
     match target {
         Target::X86_64 => emit_parts::<X86_64>(parts, options, home),
         Target::Aarch64 => emit_parts::<Aarch64>(parts, options, home),
@@ -172,7 +174,7 @@ fn compile_parts(
     }
     let range = arena.range();
     let home = Home::within(range.start as u64..range.end as u64);
-    let (layout, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
+    let (layout, functions, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
     let len = layout.len();
     let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
@@ -192,5 +194,5 @@ fn compile_parts(
     })?;
     let install = started.elapsed();
     let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
-    Ok(Compiled { text, offsets, tail_calls, instructions, install, _printed: printed })
+    Ok(Compiled { text, offsets, functions, tail_calls, instructions, install, _printed: printed })
 }

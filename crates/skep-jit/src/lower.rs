@@ -31,16 +31,19 @@ use fuse::Alias;
 use known::Known;
 use labels::Labels;
 
+/// A program's layout, where each function begins, and its tail calls.
+pub(crate) type Lowered<A> = (Layout<A>, Box<[u32]>, TailCalls);
+
 /// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
 /// the end.
 ///
-/// `home` is the range in which the code will be placed. Returns the layout and the program's tail calls.
+/// `home` is the range in which the code will be placed.
 pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
     features: A::Features,
     options: Options,
     home: &Home,
-) -> Result<(Layout<A>, TailCalls), Error> {
+) -> Result<Lowered<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels =
@@ -57,15 +60,16 @@ pub(crate) fn lower<A: Arch>(
         function: 0,
         trap_used: false,
         sites: Vec::new(),
+        patched: Vec::new(),
     };
     if plan.tail_calls {
         lowering.emit.count_tail_calls();
-        lowering.emit.enter_run(labels.entry(0));
+        lowering.emit.enter_run(if parts.entries { labels.start() } else { labels.entry(0) });
     }
     for index in 0..plan.functions.len() {
         lowering.function(index)?;
     }
-    let Lowering { mut emit, trap_used, mut sites, .. } = lowering;
+    let Lowering { mut emit, trap_used, mut sites, patched, .. } = lowering;
     let trap_used =
         trap_used || plan.callbacks.iter().any(|&at| !plan.reached(plan.functions[at].start as usize));
     emit.code().bind(labels.end());
@@ -80,16 +84,26 @@ pub(crate) fn lower<A: Arch>(
         emit.enter_callback(entry);
     }
     let layout = emit.finish().relax();
-    for (site, offset) in sites.iter_mut().zip(layout.sites()) {
-        site.offset = offset;
+    let mut entries = vec![None; plan.functions.len()].into_boxed_slice();
+    let mut branches = sites.iter_mut();
+    for (patched, offset) in patched.into_iter().zip(layout.sites()) {
+        match patched {
+            Some(function) => entries[function] = Some(offset),
+            None => branches.by_ref().take(1).for_each(|site| site.offset = offset),
+        }
     }
     let tail_calls = TailCalls {
         sites: sites.into(),
         entry: layout.offset(labels.entry(0)),
         environment: plan.environment && !plan.tail_calls,
+        entries,
         length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
     };
-    Ok((layout, tail_calls))
+    // What precedes the first function belongs to it.
+    let functions =
+        (0..plan.functions.len()).map(|at| if at == 0 { 0 } else { layout.offset(labels.entry(at)) });
+    let functions = functions.collect();
+    Ok((layout, functions, tail_calls))
 }
 
 /// A program during lowering. `fuse` and `operands` find instructions that become one.
@@ -108,6 +122,8 @@ struct Lowering<'a, A: Arch> {
     trap_used: bool,
     /// Tail calls by branches that are replaced while the code runs, in the order of the branches.
     sites: Vec<Site>,
+    /// What each branch is that is replaced, in their order: the entry of a function, or a tail call.
+    patched: Vec<Option<usize>>,
 }
 
 /// How many slots were compiled together, and whether control can reach the next one.
@@ -136,7 +152,19 @@ impl<A: Arch> Lowering<'_, A> {
         if index > 0 {
             self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
         }
-        self.emit.code().bind(self.labels.entry(index));
+        let patched = self.parts.entries && self.plan.reached(slot);
+        if index > 0 || !patched {
+            self.emit.code().bind(self.labels.entry(index));
+        } else {
+            self.emit.code().bind(self.labels.start());
+        }
+        if patched {
+            self.emit.code().fragment(Fragment::Site);
+            self.patched.push(Some(index));
+        }
+        if index == 0 && patched {
+            self.emit.code().bind(self.labels.entry(0));
+        }
         if self.plan.reached(slot) {
             self.emit.enter(&function.frame, index == 0, self.plan.environment && !self.plan.tail_calls);
             if let Some(length) = self.length_for_tail_calls(index) {

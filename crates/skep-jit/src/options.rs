@@ -16,4 +16,8 @@ pub struct Options {
     /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's
     /// table, instead of being branches that the host replaces ([`Site`](crate::Site)).
     pub fixed_code: bool,
+    /// Each function begins with a branch that does nothing at first. So functions can be replaced and watched while
+    /// the program runs ([`Compiled::entry_of`](crate::Compiled::entry_of)). It counts
+    /// tail calls as one that makes them does, for those of the functions that replace its own. Not with `fixed_code`.
+    pub patchable: bool,
 }

@@ -8,6 +8,7 @@ use skep_isa::{Imm64, Insn};
 use skep_verifier::{Fact, FunctionFacts, Verified};
 
 use crate::error::Error;
+use crate::options::Options;
 use crate::port::Target;
 
 /// The parts of a verified program that become code. Tests make them up.
@@ -27,6 +28,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) buffer_len: Option<u32>,
     /// Whether branches may be replaced while the code runs.
     pub(crate) patched: bool,
+    /// Whether each function begins with a branch that may be replaced.
+    pub(crate) entries: bool,
+    /// Whether functions of other programs are replaced by this one: its first function gets any arguments, and the
+    /// environment with the count in its register.
+    pub(crate) extension: bool,
     /// The program's arena, found once.
     pub(crate) arena: Option<ArenaLink>,
 }
@@ -68,7 +74,7 @@ pub(crate) enum TailCall {
 
 impl<'a> Parts<'a> {
     /// The parts of a verified program.
-    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage, patched: bool) -> Self {
+    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage, options: Options) -> Self {
         Self {
             insns: program.insns(),
             facts: program.facts(),
@@ -78,10 +84,12 @@ impl<'a> Parts<'a> {
             linkage,
             socket_buffer: program.program_type().is_socket_buffer(),
             buffer_len: match program.entry() {
-                Entry::Buffer { len } => Some(len),
-                Entry::Context => None,
+                Entry::Buffer { len } if !program.is_extension() => Some(len),
+                Entry::Buffer { .. } | Entry::Context => None,
             },
-            patched,
+            patched: !options.fixed_code,
+            entries: options.patchable && !options.fixed_code,
+            extension: program.is_extension(),
             arena: linkage.arena(program.insns()),
         }
     }

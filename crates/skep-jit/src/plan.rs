@@ -166,7 +166,8 @@ impl Plan {
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
             environment: false,
-            tail_calls: false,
+            // What replaces a function finds the count of the run in its register.
+            tail_calls: parts.entries || parts.extension,
             callbacks: Vec::new(),
         };
         let mut end = 0;
@@ -440,8 +441,7 @@ mod tests {
         let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
         let name = String::from("main");
         let end = insns.len() as u32;
-        let functions =
-            [FunctionFacts { name, start: 0, end, stack_bytes: 0, zeroed: false, may_throw: false }];
+        let functions = [FunctionFacts { name, start: 0, end, ..FunctionFacts::default() }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,
@@ -453,6 +453,8 @@ mod tests {
             socket_buffer: false,
             buffer_len: None,
             patched: false,
+            entries: false,
+            extension: false,
             arena: None,
         };
         let plan = Plan::new(parts).expect("a plan");

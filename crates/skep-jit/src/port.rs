@@ -9,6 +9,7 @@ use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
 use crate::layout::{Assembly, Encoding, Label};
 use crate::options::Options;
+use crate::watch::Watch;
 
 pub(crate) mod operand;
 
@@ -41,6 +42,10 @@ pub(crate) trait Arch: Encoding {
 
     /// Whether the operation can shift or extend its second operand in this way.
     fn takes_modifier(op: AluOp, width: Width, modifier: Modifier) -> bool;
+
+    /// The code of a stub around a function of a program that counts tail calls, in front of a jump to the function's
+    /// own code.
+    fn watch(watch: &Watch) -> Vec<u8>;
 
     /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the
     /// environment, if the program takes that, and the second one to a length.

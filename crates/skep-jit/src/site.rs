@@ -30,6 +30,8 @@ pub(crate) struct TailCalls {
     pub(crate) environment: bool,
     /// The length that this entry takes as its second argument.
     pub(crate) length: Option<u32>,
+    /// By function: the branch at its entry, if it has one, in bytes from the start of the text.
+    pub(crate) entries: Box<[Option<u32>]>,
 }
 
 /// A tail call through a branch that is replaced while the code runs.

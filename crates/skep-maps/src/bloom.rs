@@ -46,14 +46,14 @@ impl Bloom {
         Block::reserved_for(Self::len_of(entries, hashes)?, LINE).ok()
     }
 
-    pub(crate) fn new(entries: u32, value_size: u32, hashes: u32) -> Result<Self, Error> {
+    pub(crate) fn new(entries: u32, value_size: u32, hashes: u32, seed: Seed) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: entries as usize, size: value_size as usize };
         let len = Self::len_of(entries, hashes).ok_or(too_large)?;
         Ok(Self {
             memory: Block::zeroed(len, LINE)?,
             mask: (len as u64 * 8 - 1) as u32,
             hashes,
-            seed: Seed::random(),
+            seed,
             values: Values::shared(value_size),
         })
     }
@@ -156,7 +156,7 @@ mod tests {
         // 1000 values: at least 7.2 bits each. With `k` functions at most 1 in 2^k is a false positive.
         for (hashes, limit) in [(1, 0.55), (3, 0.14), (5, 0.04), (8, 0.008)] {
             for size in [4_usize, 8, 700] {
-                let filter = Bloom::new(1000, size as u32, hashes).unwrap();
+                let filter = Bloom::new(1000, size as u32, hashes, Seed::random()).unwrap();
                 let value = |number: u32| {
                     let mut bytes = vec![0x33; size];
                     bytes[size - 4..].copy_from_slice(&number.to_ne_bytes());

@@ -19,6 +19,7 @@ use crate::prefix;
 use crate::queue::Queue;
 use crate::references::{ADDRESS, References};
 use crate::ring::{PAGE, Ring};
+use crate::seed::Seed;
 use crate::table::Table;
 use crate::targets::Targets;
 use crate::trie::{self, Trie};
@@ -56,6 +57,9 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::StackTrace,
     MapKind::Arena,
     MapKind::SkStorage,
+    MapKind::InodeStorage,
+    MapKind::TaskStorage,
+    MapKind::CgrpStorage,
     MapKind::CgroupStorage,
     MapKind::PercpuCgroupStorage,
 ];
@@ -100,9 +104,10 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: false,
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            let hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            let hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
             References::keyed(hash, def.max_entries, def.value_size)
         } else {
             fits(References::bytes(def.max_entries))?;
@@ -146,9 +151,18 @@ pub(crate) fn table(
                 lru: is_lru(def.kind),
                 on_demand,
                 owns: owns(&def.fields),
+                seed: Seed::of(def.flags),
             };
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
-            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            // Others only look up: what is more than bytes to them stays here, and so does a table for which there are
+            // no descriptors left.
+            let plain =
+                !matches!(def.kind, MapKind::DevmapHash | MapKind::HashOfMaps) && def.fields.is_empty();
+            let in_files = (shared && plain).then(|| Hash::new(&plan, limit, memory, Some(FILE)).ok());
+            let mut hash = match in_files.flatten() {
+                Some(hash) => hash,
+                None => Hash::new(&plan, limit, memory, None).map_err(failed)?,
+            };
             hash.values_mut().set_fields(&def.fields);
             Ok(match of_maps {
                 true => Table::References(References::keyed(hash, def.max_entries, def.value_size)),
@@ -165,9 +179,10 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: owns(&def.fields),
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            let mut hash = Hash::new(&plan, limit, memory, None).map_err(failed)?;
             hash.values_mut().set_fields(&def.fields);
             Ok(Table::Hash(hash))
         }
@@ -181,9 +196,10 @@ pub(crate) fn table(
                 lru: false,
                 on_demand: true,
                 owns: false,
+                seed: Seed::random(),
             };
             fits(plan.bytes().map(|(least, _)| least))?;
-            Hash::new(&plan, limit, memory).map(Table::Hash).map_err(failed)
+            Hash::new(&plan, limit, memory, None).map(Table::Hash).map_err(failed)
         }
         MapKind::Queue | MapKind::Stack => {
             fits(Queue::bytes(def.max_entries, def.value_size))?;
@@ -193,7 +209,9 @@ pub(crate) fn table(
         MapKind::BloomFilter => {
             let hashes = if def.extra == 0 { bloom::USUAL_HASHES } else { def.extra as u32 };
             fits(Bloom::bytes(def.max_entries, hashes))?;
-            Bloom::new(def.max_entries, def.value_size, hashes).map(Table::Bloom).map_err(failed)
+            Bloom::new(def.max_entries, def.value_size, hashes, Seed::of(def.flags))
+                .map(Table::Bloom)
+                .map_err(failed)
         }
         MapKind::Ringbuf => {
             fits(Ring::bytes(def.max_entries))?;
@@ -318,18 +336,28 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         | MapKind::Cpumap
         | MapKind::Xskmap
         | MapKind::Arena
-        | MapKind::SkStorage => MapFlags(0),
+        | MapKind::SkStorage
+        | MapKind::InodeStorage
+        | MapKind::TaskStorage
+        | MapKind::CgrpStorage => MapFlags(0),
         // It has those of an array, although no program reads or writes its elements.
         MapKind::ReuseportSockarray => either,
         kind if members::rules(kind).is_some() => MapFlags(0),
         _ => either,
     };
     let provided = access.union(match def.kind {
-        MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
+        MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps => {
+            MapFlags::NO_PREALLOC.union(MapFlags::ZERO_SEED)
+        }
+        MapKind::LpmTrie => MapFlags::NO_PREALLOC,
         // There is one clock for all CPUs, whether or not one for each is requested.
-        MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
+        MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU.union(MapFlags::ZERO_SEED),
+        MapKind::BloomFilter => MapFlags::ZERO_SEED,
         MapKind::Arena => MapFlags::MMAPABLE.union(MapFlags::SEGV_ON_FAULT).union(MapFlags::NO_USER_CONV),
-        MapKind::SkStorage => MapFlags::NO_PREALLOC.union(MapFlags::CLONE),
+        // Linux takes the flag for all of them, although only sockets are cloned.
+        MapKind::SkStorage | MapKind::InodeStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+            MapFlags::NO_PREALLOC.union(MapFlags::CLONE)
+        }
         MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
     });
@@ -341,8 +369,9 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     if def.flags.contains(either) {
         return Err(MapError::NeitherReadNorWrite { map: map() });
     }
-    if matches!(def.kind, MapKind::LpmTrie | MapKind::SkStorage) && !def.flags.contains(MapFlags::NO_PREALLOC)
-    {
+    let of_owners =
+        def.kind.is_storage() && !matches!(def.kind, MapKind::CgroupStorage | MapKind::PercpuCgroupStorage);
+    if (def.kind == MapKind::LpmTrie || of_owners) && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map(), kind: def.kind });
     }
     if def.kind == MapKind::Arena && !def.flags.contains(MapFlags::MMAPABLE) {
@@ -373,8 +402,11 @@ fn check_extra(def: &MapDef) -> Result<(), MapError> {
 /// Special fields, which copies skip.
 fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
-    if let Some(field) = def.misplaced() {
-        let allowed = PROVIDED.iter().copied().filter(|kind| holders(field.kind).contains(kind)).collect();
+    // No memory of a process is pinned here, so nothing makes such a pointer true.
+    let pinned = |field: &&SpecialField| matches!(field.kind, SpecialKind::Uptr { .. });
+    if let Some(field) = def.misplaced().or_else(|| def.fields.iter().find(pinned)) {
+        let holds = |kind: &MapKind| holders(field.kind).contains(kind) && !pinned(&field);
+        let allowed = PROVIDED.iter().copied().filter(holds).collect();
         return Err(MapError::FieldNotAllowed {
             map: map(),
             kind: def.kind,

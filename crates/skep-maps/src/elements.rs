@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use skep_mem::{Cache, CacheOptions, CacheStats, Error, Policy};
+use skep_mem::{Cache, CacheOptions, CacheStats, Error, Policy, SharedObjects};
 use skep_rcu::Domain;
 
 use crate::caller::Caller;
@@ -176,6 +176,11 @@ impl Elements {
     pub(crate) unsafe fn announce(&self, cpu: u32) {
         // SAFETY: by the caller's contract.
         unsafe { self.0.ensure_announced(cpu) };
+    }
+
+    /// The elements as other processes see them, if they are in a file.
+    pub(crate) fn shared(&self) -> Option<SharedObjects<'_>> {
+        self.0.shared()
     }
 
     pub(crate) fn policy(&self) -> Policy {

@@ -24,6 +24,7 @@ mod for_each;
 mod limbo;
 mod locked;
 mod lru;
+mod shared;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ mod tests;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use skep_mem::{Block, CacheStats, Error};
+use skep_mem::{Block, CacheStats, Error, Policy};
 
 use element::{Bucket, Element, ElementLayout, LINK_BYTES, MAX_KEY_WORDS};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
@@ -128,22 +129,33 @@ macro_rules! with_key {
 use with_key;
 
 impl Hash {
-    /// `limit`: the most bytes that the table may take.
-    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
+    /// `limit`: the most bytes that the table may take. `file`: the name of the files to put the table into, if other
+    /// processes are to map it; where elements are taken from the system's allocator one by one, it stays here.
+    pub(crate) fn new(
+        plan: &Plan,
+        limit: usize,
+        memory: &Reclamation,
+        file: Option<&'static str>,
+    ) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         let bucket_bytes = plan.bucket_bytes().ok_or(too_large)?;
         let reserved = Block::reserved_for(bucket_bytes, 64)?;
         let (layout, values, options) = plan.layout().ok_or(too_large)?;
-        let options = plan.roomy(options).limit(limit.saturating_sub(reserved));
+        let file = file.filter(|_| memory.policy != Policy::None);
+        let mut options = plan.roomy(options).limit(limit.saturating_sub(reserved));
+        if let Some(name) = file {
+            options = options.in_file(name);
+        }
         let elements = Elements::new(memory, options)?;
         Ok(Self {
             layout,
-            buckets: match plan.on_demand {
-                true => Block::zeroed(bucket_bytes, 64)?,
-                false => Block::zeroed_in_large_pages(bucket_bytes, 64)?,
+            buckets: match file {
+                Some(name) => Block::in_file(name, bucket_bytes)?,
+                None if plan.on_demand => Block::zeroed(bucket_bytes, 64)?,
+                None => Block::zeroed_in_large_pages(bucket_bytes, 64)?,
             },
             mask: (bucket_bytes / size_of::<Bucket>()) as u64 - 1,
-            seed: Seed::random(),
+            seed: plan.seed,
             values,
             elements,
             len: Counter::default(),

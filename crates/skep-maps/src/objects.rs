@@ -21,6 +21,7 @@
 //! values own objects keeps ([`Map::keep_objects`](crate::Map::keep_objects)).
 
 mod list;
+mod machine;
 mod mask;
 mod owning;
 mod tree;
@@ -34,12 +35,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use skep_abi::{SpecialField, SpecialKind};
+use skep_abi::{MACHINE_NUMBER, SpecialField, SpecialKind};
 use skep_mem::{Cache, CacheOptions, Error, Policy};
 use skep_rcu::{Domain, Grace};
 
 use crate::caller::Caller;
 pub use list::{End, List};
+pub use machine::MachineObject;
 pub use mask::Mask;
 pub(crate) use owning::{Held, Owning};
 pub use tree::Tree;
@@ -63,8 +65,19 @@ pub struct Shape {
     pub fields: Vec<SpecialField>,
     /// Whether each CPU has a copy.
     pub per_cpu: bool,
-    /// The number of CPUs, if it is a [`Mask`]: its bytes are not for programs.
-    pub mask: Option<u32>,
+    /// Whose its bytes are.
+    pub contents: Contents,
+}
+
+/// Whose an object's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// The program's that allocated it.
+    Program,
+    /// Those of a [`Mask`] of that many CPUs, which are not for programs.
+    Mask(u32),
+    /// Those of a [`MachineObject`] of that type, of which programs read some.
+    Machine(u32),
 }
 
 /// Why a [`Shape`] has no layout.
@@ -91,6 +104,9 @@ pub enum ShapeError {
         /// The size that the runtime needs.
         wanted: u32,
     },
+    /// There is no memory for an object that the runtime needs.
+    #[error("no memory for the first object")]
+    NoObject,
     /// Its cache cannot be made.
     #[error("no memory for its objects: {0}")]
     Memory(#[source] Error),
@@ -193,9 +209,11 @@ impl Objects {
         if high > shape.bytes.into() {
             return None;
         }
-        if shape.mask.is_some() {
+        if shape.contents != Contents::Program {
+            let members = matches!(shape.contents, Contents::Machine(_)) && low >= MACHINE_NUMBER.into();
             // A program may have its address.
-            return (low == 0 && bytes == 0).then_some(Allowed { read: false, write: false });
+            let allowed = bytes == 0 && low == 0 || bytes > 0 && members;
+            return allowed.then_some(Allowed { read: bytes > 0, write: false });
         }
         let overlaps = |field: &&SpecialField| {
             u64::from(field.offset) < high && low < u64::from(field.offset) + u64::from(field.size)
@@ -299,6 +317,20 @@ impl Layout {
     pub unsafe fn alloc(self: &Arc<Self>, cpu: u32) -> u64 {
         // SAFETY: by the caller's contract.
         let Ok(memory) = (unsafe { self.cache.alloc(cpu) }) else { return 0 };
+        // SAFETY: it is new.
+        unsafe { self.begin(memory) }
+    }
+
+    /// The same on a thread without a slot. The layout lives as long as its objects.
+    pub fn alloc_from_host(self: &Arc<Self>) -> u64 {
+        // SAFETY: it is new.
+        self.cache.alloc_without_slot().map_or(0, |memory| unsafe { self.begin(memory) })
+    }
+
+    /// # Safety
+    ///
+    /// It is a new object of this layout's cache.
+    unsafe fn begin(self: &Arc<Self>, memory: NonNull<u8>) -> u64 {
         // SAFETY: the cache's objects have room for the header and all copies; this thread has it alone.
         unsafe {
             memory.cast::<Header>().write(Header { layout: Arc::as_ptr(self), next: 0 });

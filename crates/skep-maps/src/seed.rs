@@ -8,6 +8,7 @@
 //! It is fast and hard to attack blindly, but no cryptographic function: an attacker who can time single look-ups
 //! precisely may learn enough to collide keys.
 
+use skep_abi::MapFlags;
 use std::hash::{BuildHasher, RandomState};
 
 /// The secrets of one map.
@@ -26,9 +27,19 @@ impl Seed {
         Self { a: state.hash_one(0), b: state.hash_one(1) | 1, c: state.hash_one(2) | 1 }
     }
 
+    /// The seed of a map with these flags.
+    pub(crate) fn of(flags: MapFlags) -> Self {
+        if flags.contains(MapFlags::ZERO_SEED) { Self::FIXED } else { Self::random() }
+    }
+
     /// The same in every map and process, for numbers that must not differ from run to run.
     pub(crate) const FIXED: Self =
         Self { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7345, c: 0xa409_3822_299f_31d1 };
+
+    /// The numbers that [`hash`](Self::hash) computes with, for a process that computes the same.
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        [self.a, self.b, self.c]
+    }
 
     /// The hash of a key in whole words.
     ///

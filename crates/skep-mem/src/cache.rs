@@ -27,6 +27,9 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
+#[cfg(not(loom))]
+use rustix::fd::BorrowedFd;
+
 use crate::cpu::Cpu;
 use crate::depot::Depot;
 use crate::error::Error;
@@ -61,6 +64,21 @@ pub struct Cache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u64);
 
+/// Where the objects of a cache are in the file that it shares. Around them is the cache's own.
+#[cfg(not(loom))]
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SharedObjects<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// The first byte of the first object's page in the file.
+    pub offset: usize,
+    /// The bytes in which all objects are.
+    pub len: usize,
+    /// The address that the byte at `offset` has in this process.
+    pub address: usize,
+}
+
 impl Cache {
     /// An empty cache. Its readers are those of the domain, and its virtual CPUs are the domain's slots. Starts the
     /// domain's keeper.
@@ -73,10 +91,11 @@ impl Cache {
     /// [`Error::Limit`] if not even one slab fits, [`Error::OutOfMemory`].
     pub fn new(domain: &Domain, options: &CacheOptions) -> Result<Self, Error> {
         let layout = CacheLayout::of(options, domain.limit())?;
+        let file = options.file.filter(|_| options.policy != Policy::None);
         let inner = Inner {
             domain: raw::uncounted(domain),
             policy: options.policy,
-            store: Store::new(layout, options.expected)?,
+            store: Store::new(layout, options.expected, file)?,
             fences: !domain.stats().membarrier,
             depot: Depot::default(),
             counts: Counts::default(),
@@ -293,6 +312,21 @@ impl Cache {
         }
         // SAFETY: an object of this cache.
         unsafe { object::birth_era(object.as_ptr()) }.is_some_and(|birth| birth <= era.0)
+    }
+
+    /// The file with the objects, if they are in one ([`CacheOptions::in_file`]). From the first call on, nobody else can
+    /// get a mapping of it for writing, and memory of free objects is kept rather than returned to the system.
+    #[cfg(not(loom))]
+    pub fn shared(&self) -> Option<SharedObjects<'_>> {
+        let Store { region, layout } = &self.inner.store;
+        let memory = region.file()?;
+        memory.refuse_writers();
+        Some(SharedObjects {
+            file: memory.file(),
+            offset: layout.objects_at,
+            len: layout.total - layout.objects_at,
+            address: region.base().as_ptr().addr() + layout.objects_at,
+        })
     }
 
     /// The policy.

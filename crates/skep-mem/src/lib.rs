@@ -91,6 +91,8 @@ use model::memory::{self as region, self as system};
 
 #[cfg(not(loom))]
 pub use block::Block;
+#[cfg(not(loom))]
+pub use cache::SharedObjects;
 pub use cache::{Cache, Era};
 pub use error::Error;
 #[cfg(not(loom))]

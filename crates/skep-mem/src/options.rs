@@ -13,14 +13,24 @@ pub struct CacheOptions {
     pub(crate) limit: usize,
     pub(crate) expected: usize,
     pub(crate) policy: Policy,
+    pub(crate) file: Option<&'static str>,
 }
 
 impl CacheOptions {
     /// A cache of at most `capacity` objects of `size` bytes at a time, 8-byte aligned, without a limit in bytes,
     /// that reuses objects after a grace period.
     pub fn new(size: usize, capacity: usize) -> Self {
-        let policy = Policy::default();
-        Self { size, align: 8, offset: 0, capacity, spare: 0, limit: usize::MAX, expected: 0, policy }
+        Self {
+            size,
+            align: 8,
+            offset: 0,
+            capacity,
+            spare: 0,
+            limit: usize::MAX,
+            expected: 0,
+            policy: Policy::default(),
+            file: None,
+        }
     }
 
     /// Aligns every object to `align` bytes: a power of two up to 4096. Less than 8 counts as 8.
@@ -70,6 +80,14 @@ impl CacheOptions {
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Puts the objects into a file, which other processes can map: see [`Cache::shared`](crate::Cache::shared). `name`
+    /// is for people: `/proc` shows it. Under [`Policy::None`] it has no effect.
+    #[must_use]
+    pub fn in_file(mut self, name: &'static str) -> Self {
+        self.file = Some(name);
         self
     }
 }

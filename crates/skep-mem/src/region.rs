@@ -7,6 +7,9 @@
 //!
 //! The system commits zeroed pages as they are touched. A returned page is zero at its next touch: a stale pointer
 //! into it reads zeroes and never faults.
+//!
+//! A region may be the memory of a file, so that other processes can map it too. Once these may not write to it any
+//! more, the system takes no pages back: it would have to punch holes into the file.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::error::Error;
+use crate::file::FileMemory;
 
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
+    /// The owner of the mapping, if the memory is a file's.
+    file: Option<FileMemory>,
     /// Whether large pages were requested for some part.
     large: AtomicBool,
 }
@@ -43,7 +49,18 @@ impl Region {
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base =
             base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(Error::OutOfMemory { bytes: len })?;
-        Ok(Self { base, len, large: AtomicBool::new(false) })
+        Ok(Self { base, len, file: None, large: AtomicBool::new(false) })
+    }
+
+    /// The same in a file of its own. `name` is for people: `/proc` shows it.
+    pub(crate) fn in_file(name: &str, len: usize) -> Result<Self, Error> {
+        let memory = FileMemory::new(name, len)?;
+        let (base, len) = (memory.base(), memory.len());
+        Ok(Self { base, len, file: Some(memory), large: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn file(&self) -> Option<&FileMemory> {
+        self.file.as_ref()
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -82,8 +99,9 @@ impl Region {
     /// `at..at + len` are whole pages of the region, whose contents are not needed.
     pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         debug_assert!(at.is_multiple_of(page()) && len.is_multiple_of(page()) && at + len <= self.len);
+        let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
         // SAFETY: whole pages of this mapping, by the caller's contract.
-        let given = unsafe { madvise(self.base.as_ptr().add(at).cast(), len, Advice::LinuxDontNeed).is_ok() };
+        let given = unsafe { madvise(self.base.as_ptr().add(at).cast(), len, advice).is_ok() };
         if given && self.large.load(Ordering::Relaxed) {
             // Otherwise the system may merge what is left into a large page again, which commits the returned pages.
             let base = self.base.as_ptr().addr();
@@ -97,6 +115,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.file.is_some() {
+            return; // the file's own
+        }
         // SAFETY: mapped in `new` with this length, and unmapped only here. A failure leaks the mapping.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }

@@ -26,9 +26,17 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// `expected`: how many objects are likely to be in use.
-    pub(crate) fn new(layout: CacheLayout, expected: usize) -> Result<Self, Error> {
-        let region = Region::new(layout.total)?;
+    /// `expected`: how many objects are likely to be in use. `file`: the name of the file to put them into, if other
+    /// processes are to map them.
+    pub(crate) fn new(
+        layout: CacheLayout,
+        expected: usize,
+        file: Option<&'static str>,
+    ) -> Result<Self, Error> {
+        let region = match file {
+            Some(name) => Region::in_file(name, layout.total)?,
+            None => Region::new(layout.total)?,
+        };
         let slabs = expected.div_ceil(layout.per_slab).min(layout.slabs);
         region.prefer_large_pages(layout.objects_at, slabs * layout.slab_bytes);
         let store = Self { region, layout };
@@ -136,7 +144,7 @@ mod tests {
             [(8, 8, 0), (24, 8, 0), (24, 64, 0), (200, 64, 56), (1, 1, 0), (5000, 4096, 0), (100_000, 64, 24)]
         {
             let layout = layout(size, align, offset);
-            let store = Store::new(layout, 0).unwrap();
+            let store = Store::new(layout, 0, None).unwrap();
             let mut last = 0;
             for number in 0..layout.per_slab {
                 let object = store.first(1).as_ptr().wrapping_add(number * layout.stride);
@@ -155,7 +163,7 @@ mod tests {
 
     #[test]
     fn queues_are_first_in_first_out() {
-        let store = Store::new(layout(24, 8, 0), 0).unwrap();
+        let store = Store::new(layout(24, 8, 0), 0, None).unwrap();
         let queue = Queue::default();
         (0..5).for_each(|number| queue.push(&store, number));
         assert_eq!(queue.pop(&store), Some(0));

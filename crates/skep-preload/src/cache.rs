@@ -14,41 +14,42 @@
 
 use crate::gate::Gate;
 use crate::protocol::Token;
+use crate::table::Table;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const WAYS: usize = 4;
 const SETS: usize = 64;
 
 /// Where the values of a map are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Values {
     /// The mapping; 0 if the supervisor has refused to share the map.
     pub(crate) base: usize,
     pub(crate) len: usize,
-    pub(crate) stride: usize,
-    pub(crate) cpu_stride: usize,
     /// The address of the map's state.
     pub(crate) state: usize,
-    pub(crate) entries: u32,
-    pub(crate) value_size: u32,
-    pub(crate) cpus: u32,
-    pub(crate) writable: bool,
+    /// The number of values of an array.
+    pub(crate) entries: usize,
+    pub(crate) stride: usize,
+    pub(crate) value_size: usize,
+    pub(crate) cpus: usize,
+    /// 0 if all CPUs share a value.
+    pub(crate) cpu_stride: usize,
+    /// 0 or 1.
+    pub(crate) writable: usize,
+    pub(crate) table: Table,
 }
+
+/// [`Values`] have so many words.
+const WORDS: usize = size_of::<Values>() / size_of::<usize>();
 
 #[repr(align(128))]
 pub(crate) struct Entry {
     gate: Gate,
     /// 0 before the entry is filled for the first time.
     token: AtomicU64,
-    entries: AtomicU32,
-    value_size: AtomicU32,
-    cpus: AtomicU32,
-    writable: AtomicBool,
-    base: AtomicUsize,
-    len: AtomicUsize,
-    stride: AtomicUsize,
-    cpu_stride: AtomicUsize,
-    state: AtomicUsize,
+    /// What it says: [`Values`].
+    words: [AtomicUsize; WORDS],
 }
 
 static ENTRIES: [Entry; WAYS * SETS] = [const { Entry::empty() }; WAYS * SETS];
@@ -77,15 +78,7 @@ impl Entry {
         Self {
             gate: Gate::new(AtomicU32::new(0)),
             token: AtomicU64::new(0),
-            entries: AtomicU32::new(0),
-            value_size: AtomicU32::new(0),
-            cpus: AtomicU32::new(0),
-            writable: AtomicBool::new(false),
-            base: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            stride: AtomicUsize::new(0),
-            cpu_stride: AtomicUsize::new(0),
-            state: AtomicUsize::new(0),
+            words: [const { AtomicUsize::new(0) }; WORDS],
         }
     }
 
@@ -100,21 +93,54 @@ impl Entry {
         (self.token.load(Ordering::Relaxed) == token.position()).then_some(using)
     }
 
-    /// What it says. Relaxed: ordered by the gate.
+    /// What it says.
     #[inline]
     fn values(&self) -> Values {
-        use Ordering::Relaxed;
-        Values {
-            base: self.base.load(Relaxed),
-            len: self.len.load(Relaxed),
-            stride: self.stride.load(Relaxed),
-            cpu_stride: self.cpu_stride.load(Relaxed),
-            state: self.state.load(Relaxed),
-            entries: self.entries.load(Relaxed),
-            value_size: self.value_size.load(Relaxed),
-            cpus: self.cpus.load(Relaxed),
-            writable: self.writable.load(Relaxed),
+        // Relaxed: ordered by the gate.
+        Values::from_words(core::array::from_fn(|i| self.words[i].load(Ordering::Relaxed)))
+    }
+
+    fn set(&self, values: &Values) {
+        for (to, word) in self.words.iter().zip(values.to_words()) {
+            // Relaxed: published by the gate.
+            to.store(word, Ordering::Relaxed);
         }
+    }
+}
+
+impl Values {
+    #[inline]
+    fn from_words(words: [usize; WORDS]) -> Self {
+        let [base, len, state, entries, stride, value_size, cpus, cpu_stride, writable, table @ ..] = words;
+        let [key_size, buckets, buckets_len, mask, address, last, values_at, seed @ ..] = table;
+        let table = Table { key_size, buckets, buckets_len, mask, address, last, values_at, seed };
+        Self { base, len, state, entries, stride, value_size, cpus, cpu_stride, writable, table }
+    }
+
+    fn to_words(self) -> [usize; WORDS] {
+        let Self { base, len, state, entries, stride, value_size, cpus, cpu_stride, writable, table } = self;
+        let Table { key_size, buckets, buckets_len, mask, address, last, values_at, seed: [a, b, c] } = table;
+        [
+            base,
+            len,
+            state,
+            entries,
+            stride,
+            value_size,
+            cpus,
+            cpu_stride,
+            writable,
+            key_size,
+            buckets,
+            buckets_len,
+            mask,
+            address,
+            last,
+            values_at,
+            a,
+            b,
+            c,
+        ]
     }
 }
 
@@ -166,18 +192,9 @@ impl Opening {
 
     /// Fills the place.
     pub(crate) fn fill(&self, entry: &Entry, token: Token, values: &Values) {
-        use Ordering::Relaxed;
-        // Relaxed, all: published by the gate.
-        entry.base.store(values.base, Relaxed);
-        entry.len.store(values.len, Relaxed);
-        entry.stride.store(values.stride, Relaxed);
-        entry.cpu_stride.store(values.cpu_stride, Relaxed);
-        entry.state.store(values.state, Relaxed);
-        entry.entries.store(values.entries, Relaxed);
-        entry.value_size.store(values.value_size, Relaxed);
-        entry.cpus.store(values.cpus, Relaxed);
-        entry.writable.store(values.writable, Relaxed);
-        entry.token.store(token.position(), Relaxed);
+        entry.set(values);
+        // Relaxed: published by the gate.
+        entry.token.store(token.position(), Ordering::Relaxed);
         entry.gate.open();
     }
 }
@@ -190,8 +207,7 @@ impl Entry {
         }
         let values = self.values();
         if values.base != 0 {
-            // Relaxed: nobody is behind the gate.
-            self.base.store(0, Ordering::Relaxed);
+            self.set(&Values::default());
             unmap(&values);
         }
         true

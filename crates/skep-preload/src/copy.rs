@@ -53,6 +53,26 @@ pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies a key of the application's into whole words, the last one filled up with zeroes.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes, and `to` has as many words as these fill.
+#[inline]
+pub(crate) unsafe fn key(from: *const u8, len: usize, to: &mut [u64]) {
+    for (i, word) in to.iter_mut().enumerate() {
+        // SAFETY: the bytes of this word are within the `len` bytes.
+        *word = unsafe {
+            match len - i * 8 {
+                8.. => from.add(i * 8).cast::<u64>().read_unaligned(),
+                4 => u64::from(from.add(i * 8).cast::<u32>().read_unaligned().to_le()),
+                rest => (0..rest)
+                    .fold(0, |word, at| word | u64::from(from.add(i * 8 + at).read_volatile()) << (at * 8)),
+            }
+        };
+    }
+}
+
 /// # Safety
 ///
 /// `base` is 8-byte aligned memory of a map that has a word of that number, valid while the result is used.

@@ -4,13 +4,16 @@ use crate::arch::{self, BPF, CLOSE, FSTAT, LSEEK, MMAP, MUNMAP};
 use crate::cache::{self, Opening, Values};
 use crate::copy;
 use crate::pages;
-use crate::protocol::{self, FROZEN, JOIN, OPEN, Opened, STATES, Token};
+use crate::protocol::{self, FROZEN, JOIN, OPEN, Opened, Part, STATES, Token};
+use crate::table::{BUCKET, MAX_KEY, Table};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const LOOKUP: u32 = 1;
 const UPDATE: u32 = 2;
 /// `BPF_EXIST`; elements of arrays exist.
 const EXIST: u64 = 2;
+/// `-ENOENT`
+const MISSING: i64 = -2;
 /// Where the attributes of both commands end, and those of all.
 const FIELDS: usize = 32;
 const ATTRIBUTES: u32 = 152;
@@ -34,13 +37,15 @@ static JOINED: AtomicUsize = AtomicUsize::new(0);
 /// As for `syscall()`: the kernel or this function accesses what the arguments say.
 #[cfg_attr(test, expect(dead_code, reason = "called by the library's `syscall()`"))]
 pub(crate) unsafe extern "C" fn ours(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> i64 {
+    let answer = if number == BPF { answer(a as u32, b, c as u32) } else { None };
     if number != BPF {
         leave();
-    } else if let Some(()) = answer(a as u32, b, c as u32) {
-        return 0;
     }
-    // SAFETY: by the caller's contract.
-    let result = unsafe { arch::call(number, [a, b, c, d, e, f]) };
+    let result = match answer {
+        Some(result) => result,
+        // SAFETY: by the caller's contract.
+        None => unsafe { arch::call(number, [a, b, c, d, e, f]) },
+    };
     if (-4095..0).contains(&result) { failed(result) } else { result }
 }
 
@@ -75,9 +80,9 @@ fn leave() {
     OFF.store(true, Ordering::Relaxed);
 }
 
-/// Answers the call; `None` if the supervisor has to.
+/// The result of the call; `None` if the supervisor has to answer.
 #[inline]
-fn answer(command: u32, attributes: u64, size: u32) -> Option<()> {
+fn answer(command: u32, attributes: u64, size: u32) -> Option<i64> {
     // Relaxed: see `leave`.
     if !matches!(command, LOOKUP | UPDATE) || OFF.load(Ordering::Relaxed) {
         return None;
@@ -102,12 +107,7 @@ fn answer(command: u32, attributes: u64, size: u32) -> Option<()> {
     }
     let using = cache::find(token).or_else(|| open(token, descriptor))?;
     let values = using.values();
-    if values.base == 0 || !pages::may(key, 4, false) {
-        return None;
-    }
-    // SAFETY: it may be read.
-    let index = unsafe { (key as *const u32).read_unaligned() };
-    if index >= values.entries {
+    if values.base == 0 {
         return None;
     }
     // SAFETY: within the states, which stay mapped.
@@ -117,30 +117,93 @@ fn answer(command: u32, attributes: u64, size: u32) -> Option<()> {
     if protocol::map_of(state) != token.map() {
         return None;
     }
-    let element = (values.base + index as usize * values.stride) as *mut u8;
-    let size = values.value_size as usize;
-    if command == UPDATE && (state & FROZEN != 0 || !values.writable) {
+    let call = Call { key, value, update: command == UPDATE };
+    if values.table.key_size != 0 {
+        return call.in_table(&values);
+    }
+    if call.update && (state & FROZEN != 0 || values.writable == 0) {
         return None;
     }
-    let padded = size.next_multiple_of(8);
-    let per_cpu = values.cpu_stride != 0;
-    let all = if per_cpu { padded * values.cpus as usize } else { size };
-    if !pages::may(value, all, command == LOOKUP) {
-        return None;
+    call.in_array(&values)
+}
+
+/// A look-up or an update that is allowed.
+struct Call {
+    key: u64,
+    value: u64,
+    update: bool,
+}
+
+impl Call {
+    #[inline]
+    fn in_array(&self, values: &Values) -> Option<i64> {
+        if !pages::may(self.key, 4, false) {
+            return None;
+        }
+        // SAFETY: it may be read.
+        let index = unsafe { (self.key as *const u32).read_unaligned() } as usize;
+        if index >= values.entries || !pages::may(self.value, self.bytes(values), !self.update) {
+            return None;
+        }
+        let element = (values.base + index * values.stride) as *mut u8;
+        // SAFETY: the element is in the mapping, which stays while the caller uses the values: the supervisor has said how
+        // large all is. The other side may be accessed.
+        unsafe { self.copy(values, element) };
+        Some(0)
     }
-    for cpu in 0..if per_cpu { values.cpus as usize } else { 1 } {
-        let (inside, outside) =
-            (element.wrapping_add(cpu * values.cpu_stride), value as usize + cpu * padded);
-        // SAFETY: the element is in the mapping, which stays while `using` does: the supervisor has said how large all
-        // is. The other side may be accessed.
-        unsafe {
-            match command {
-                LOOKUP => copy::read(inside, outside as *mut u8, if per_cpu { padded } else { size }),
-                _ => copy::write(outside as *const u8, inside, size),
+
+    /// Updates are the supervisor's.
+    #[inline(never)]
+    fn in_table(&self, values: &Values) -> Option<i64> {
+        let size = values.table.key_size;
+        if self.update
+            || !pages::may(self.key, size, false)
+            || !pages::may(self.value, self.bytes(values), true)
+        {
+            return None;
+        }
+        let mut words = [0; MAX_KEY / 8];
+        let words = words.get_mut(..size.div_ceil(8))?;
+        // SAFETY: the key may be read, and there is room for it.
+        unsafe { copy::key(self.key as *const u8, size, words) };
+        // SAFETY: the mappings stay while the caller uses the values, and the elements of a table are in them; the value
+        // may be written.
+        let found = unsafe {
+            values.table.look_up(values.base, words, |element| self.copy(values, element.cast_mut()))
+        };
+        Some(if found? { 0 } else { MISSING })
+    }
+
+    /// Bytes of the value on the application's side.
+    #[inline]
+    fn bytes(&self, values: &Values) -> usize {
+        let size = values.value_size;
+        if values.cpu_stride == 0 { size } else { size.next_multiple_of(8) * values.cpus }
+    }
+
+    /// Copies an element's values.
+    ///
+    /// # Safety
+    ///
+    /// `element` is the address of the values of an element, and the application's side may be accessed.
+    #[inline]
+    unsafe fn copy(&self, values: &Values, element: *mut u8) {
+        let size = values.value_size;
+        let padded = size.next_multiple_of(8);
+        let per_cpu = values.cpu_stride != 0;
+        for cpu in 0..if per_cpu { values.cpus } else { 1 } {
+            let inside = element.wrapping_add(cpu * values.cpu_stride);
+            let outside = self.value as usize + cpu * padded;
+            // SAFETY: by the caller's contract.
+            unsafe {
+                if self.update {
+                    copy::write(outside as *const u8, inside, size);
+                } else {
+                    copy::read(inside, outside as *mut u8, if per_cpu { padded } else { size });
+                }
             }
         }
     }
-    Some(())
 }
 
 /// What a descriptor's file says of itself.
@@ -184,7 +247,7 @@ fn join() -> Option<usize> {
     // SAFETY: a command without attributes.
     let states = unsafe { arch::call(BPF, [JOIN.into(), 0, 0, 0, 0, 0]) };
     let len = STATES * size_of::<u64>();
-    let mapped = if states < 0 { None } else { map(states, len, READ, SHARED) };
+    let mapped = if states < 0 { None } else { map(states, len, READ, SHARED, 0) };
     if states >= 0 {
         close(states);
     }
@@ -199,52 +262,75 @@ fn join() -> Option<usize> {
 
 /// Maps the values of a map.
 fn values_of(descriptor: i32, states: usize) -> Values {
-    let mut refused = Values {
-        base: 0,
-        len: 0,
-        stride: 0,
-        cpu_stride: 0,
-        state: states,
-        entries: 0,
-        value_size: 0,
-        cpus: 0,
-        writable: false,
-    };
-    let mut opened = Opened { values: descriptor, ..Opened::default() };
+    let refused = Values { state: states, ..Values::default() };
+    let mut opened = Opened { map: descriptor as u32 as u64, ..Opened::default() };
     let attributes = (&raw mut opened) as u64;
     // SAFETY: the supervisor writes the structure alone.
     let done = unsafe { arch::call(BPF, [OPEN.into(), attributes, Opened::BYTES as u64, 0, 0, 0]) };
     if done != 0 {
         return refused;
     }
-    let file = i64::from(opened.values);
-    let len = opened.len as usize;
-    let writable = opened.writable != 0;
-    let base = if writable { map(file, len, READ | WRITE, SHARED) } else { map(file, len, READ, PRIVATE) };
-    // Another thread may have closed the descriptor, which it does not know, and opened something else.
-    let right = identity(file) == Some((opened.device, opened.file));
-    if right {
-        close(file);
-    }
-    let Some(base) = base else { return refused };
-    refused.base = base;
-    refused.len = len;
-    let place = opened.place as usize;
-    if !right || place >= STATES {
-        unmap(&refused);
-        return Values { base: 0, ..refused };
-    }
-    Values {
-        base,
-        len,
+    let of_array = opened.key_size == 0;
+    let base = map_part(&opened.values, opened.writable != 0);
+    let buckets = if of_array { None } else { map_part(&opened.buckets, false) };
+    let values = Values {
+        base: base.unwrap_or(0),
+        len: opened.values.len as usize,
+        state: states + opened.place as usize * size_of::<u64>(),
+        entries: opened.entries as usize,
         stride: opened.stride as usize,
+        value_size: opened.value_size as usize,
+        cpus: opened.cpus as usize,
         cpu_stride: opened.cpu_stride as usize,
-        state: states + place * size_of::<u64>(),
-        entries: opened.entries,
-        value_size: opened.value_size,
-        cpus: opened.cpus,
-        writable,
+        writable: opened.writable as usize,
+        table: if of_array { Table::default() } else { table_of(&opened, buckets.unwrap_or(0)) },
+    };
+    let whole = base.is_some() && (of_array || buckets.is_some() && values.table.key_size != 0);
+    if !whole || opened.place as usize >= STATES {
+        unmap(&values);
+        return refused;
     }
+    values
+}
+
+/// A table with those buckets; one without keys if what the supervisor says cannot be.
+fn table_of(opened: &Opened, buckets: usize) -> Table {
+    let [key_size, values_at, mask] =
+        [opened.key_size, opened.values_at, opened.entries.wrapping_sub(1)].map(|number| number as usize);
+    let values = if opened.cpu_stride == 0 {
+        opened.value_size.next_multiple_of(8)
+    } else {
+        opened.cpu_stride.saturating_mul(opened.cpus)
+    };
+    let last = opened.values.len.checked_sub(opened.values_at.saturating_add(values));
+    let possible = key_size <= MAX_KEY
+        && values_at >= 8 + key_size.next_multiple_of(8)
+        && opened.entries.is_power_of_two()
+        && opened.entries.saturating_mul(BUCKET as u64) <= opened.buckets.len;
+    Table {
+        key_size: if possible && last.is_some() { key_size } else { 0 },
+        buckets,
+        buckets_len: opened.buckets.len as usize,
+        mask,
+        address: opened.address as usize,
+        last: last.unwrap_or(0) as usize,
+        values_at,
+        seed: opened.seed.map(|number| number as usize),
+    }
+}
+
+/// Maps a part of a file, whose descriptor is closed then.
+fn map_part(part: &Part, writable: bool) -> Option<usize> {
+    let file = part.file as i32 as i64;
+    let (protection, kind) = if writable { (READ | WRITE, SHARED) } else { (READ, PRIVATE) };
+    let base = map(file, part.len as usize, protection, kind, part.offset);
+    // Another thread may have closed the descriptor, which it does not know, and opened something else.
+    if identity(file) == Some((part.device, part.number)) {
+        close(file);
+        return base;
+    }
+    unmap_part(base?, part.len as usize);
+    None
 }
 
 /// The device and the number of a descriptor's file.
@@ -258,15 +344,22 @@ fn identity(descriptor: i64) -> Option<(u64, u64)> {
     (done == 0).then_some((device, file))
 }
 
-fn map(file: i64, len: usize, protection: u64, kind: u64) -> Option<usize> {
+fn map(file: i64, len: usize, protection: u64, kind: u64, offset: u64) -> Option<usize> {
     // SAFETY: a new mapping, at an address that the kernel chooses.
-    let base = unsafe { arch::call(MMAP, [0, len as u64, protection, kind, file as u64, 0]) };
+    let base = unsafe { arch::call(MMAP, [0, len as u64, protection, kind, file as u64, offset]) };
     (base > 0).then_some(base as usize)
 }
 
 fn unmap(values: &Values) {
-    // SAFETY: a mapping of `map`, with its length; nobody uses it.
-    unsafe { arch::call(MUNMAP, [values.base as u64, values.len as u64, 0, 0, 0, 0]) };
+    unmap_part(values.base, values.len);
+    unmap_part(values.table.buckets, values.table.buckets_len);
+}
+
+fn unmap_part(base: usize, len: usize) {
+    if base != 0 {
+        // SAFETY: a mapping of `map`, with its length; nobody uses it.
+        unsafe { arch::call(MUNMAP, [base as u64, len as u64, 0, 0, 0, 0]) };
+    }
 }
 
 fn close(file: i64) {

@@ -5,17 +5,19 @@
 //! (`LD_PRELOAD`), takes the place of libc's `syscall()`, by which libbpf calls bpf(2):
 //!
 //! ```text
-//!   application --syscall(__NR_bpf, ...)--> this library --values of an array--> memory shared with the supervisor
+//!   application --syscall(__NR_bpf, ...)--> this library --arrays, hash tables--> memory shared with the supervisor
 //!                                              |
 //!                                              +--everything else--> kernel --notifies--> supervisor
 //! ```
 //!
 //! # Rules
 //!
-//! - The library answers successes only. Whatever may be an error, it passes on: the supervisor finds out which.
+//! - Of arrays it answers look-ups and updates; of hash tables, look-ups: it only reads their memory.
+//! - It answers successes, and `ENOENT` for a key that is not in a hash table. Whatever may be another error, it passes
+//!   on: the supervisor finds out which.
 //! - It knows a map by what the kernel says of the descriptor in that very call ([`protocol::Token`]), never by the
 //!   descriptor's number: closing and replacing descriptors, by whatever means, cannot make its answers stale.
-//! - It waits for nobody, allocates nothing and leaves `errno` alone, so signal handlers and forks may interrupt it
+//! - It waits for nobody and allocates nothing, so signal handlers and forks may interrupt it
 //!   anywhere. A child that is forked while a thread makes a map known to the library gets no new maps from it.
 //! - A process that installs a filter of system calls of its own is left to the supervisor: the filter may forbid the
 //!   calls that the library makes.
@@ -23,7 +25,8 @@
 //! # What differs from a system call
 //!
 //! Memory that the application passes is looked at the first time that a page of it is passed. Who unmaps it, and
-//! passes it again, gets SIGSEGV in place of `EFAULT`.
+//! passes it again, gets SIGSEGV in place of `EFAULT`. And a look-up of a key that is deleted meanwhile may answer
+//! `ENOENT`, and yet have written to the memory for the value.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -44,6 +47,10 @@ mod gate;
 mod pages;
 #[cfg(test)]
 mod sync;
+#[cfg(test)]
+mod table;
+#[cfg(test)]
+mod version;
 
 /// The shared library, for this target; `None` where there is none.
 #[cfg(has_library)]

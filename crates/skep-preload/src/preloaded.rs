@@ -10,6 +10,8 @@ mod gate;
 mod pages;
 mod protocol;
 mod sync;
+mod table;
+mod version;
 
 /// There is no code that panics; if there is one day, the application must not go on with half an answer.
 #[panic_handler]

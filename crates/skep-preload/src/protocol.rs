@@ -9,11 +9,11 @@
 //! | command | answer |
 //! |---|---|
 //! | [`JOIN`] | a descriptor of the states of maps: a word for each place, which the supervisor writes |
-//! | [`OPEN`] | the values of a map: an [`Opened`] with a descriptor |
+//! | [`OPEN`] | the values of a map: an [`Opened`] with descriptors |
 
 /// Joins: the library asks for the states of maps.
 pub const JOIN: u32 = 0x736b_6570;
-/// Opens: the library asks for the values of the map whose descriptor is in [`Opened::values`].
+/// Opens: the library asks for the values of the map whose descriptor is in [`Opened::map`].
 pub const OPEN: u32 = JOIN + 1;
 /// How many maps have a state at the same time.
 pub const STATES: usize = 4096;
@@ -77,32 +77,54 @@ impl Token {
     }
 }
 
-/// The answer to [`OPEN`], in the attributes of the call.
-#[derive(Clone, Copy, Debug, Default)]
+/// A part of a file that the library maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Opened {
-    /// The bytes of the file.
-    pub len: u64,
+pub struct Part {
+    /// A descriptor of the file.
+    pub file: u64,
     /// The file's device and number, by which the library knows that it has mapped what it was given.
     pub device: u64,
     /// See `device`.
-    pub file: u64,
-    /// Bytes from one value to the next.
+    pub number: u64,
+    /// Where the part begins in the file: at a page boundary.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// The answer to [`OPEN`], in the attributes of the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Opened {
+    /// Before the call the map's descriptor.
+    pub map: u64,
+    /// The values of an array, or the elements of a hash table.
+    pub values: Part,
+    /// The place of the map's state.
+    pub place: u64,
+    /// How many values an array has, or how many buckets a hash table has: a power of two.
+    pub entries: u64,
+    /// Bytes from one value of an array to the next.
     pub stride: u64,
+    /// Bytes of a value, without padding.
+    pub value_size: u64,
+    /// How many CPUs have values of their own; 1 if all share them.
+    pub cpus: u64,
     /// Bytes from the values of one CPU to those of the next; 0 if all share them.
     pub cpu_stride: u64,
-    /// Before the call the map's descriptor, afterwards one of the file.
-    pub values: i32,
-    /// The place of the map's state.
-    pub place: u32,
-    /// How many values there are.
-    pub entries: u32,
-    /// Bytes of a value, without padding.
-    pub value_size: u32,
-    /// How many CPUs have values of their own; 1 if all share them.
-    pub cpus: u32,
     /// Whether the values may be written: 0 or 1.
-    pub writable: u32,
+    pub writable: u64,
+    /// Bytes of a key; 0 for arrays, and then the rest is 0 too.
+    pub key_size: u64,
+    /// The buckets of a hash table.
+    pub buckets: Part,
+    /// The address in links that means the first byte of `values`.
+    pub address: u64,
+    /// Where the values begin in an element.
+    pub values_at: u64,
+    /// The seed of hashes.
+    pub seed: [u64; 3],
 }
 
 impl Opened {
@@ -111,15 +133,19 @@ impl Opened {
 
     /// Its bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let part = |part: &Part| [part.file, part.device, part.number, part.offset, part.len];
         let mut bytes = [0; Self::BYTES];
-        let words = [self.len, self.device, self.file, self.stride, self.cpu_stride];
-        let halves =
-            [self.values as u32, self.place, self.entries, self.value_size, self.cpus, self.writable];
+        let fields = [self.place, self.entries, self.stride, self.value_size, self.cpus, self.cpu_stride];
+        let words = [self.map]
+            .into_iter()
+            .chain(part(&self.values))
+            .chain(fields)
+            .chain([self.writable, self.key_size])
+            .chain(part(&self.buckets))
+            .chain([self.address, self.values_at])
+            .chain(self.seed);
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_ne_bytes());
-        }
-        for (to, half) in bytes[40..].chunks_exact_mut(4).zip(halves) {
-            to.copy_from_slice(&half.to_ne_bytes());
         }
         bytes
     }
@@ -144,21 +170,33 @@ mod tests {
 
     #[test]
     fn answers_have_the_layout_that_the_library_reads() {
+        let part = |first: u64| Part {
+            file: first,
+            device: first + 1,
+            number: first + 2,
+            offset: first + 3,
+            len: first + 4,
+        };
         let opened = Opened {
-            len: 1,
-            device: 2,
-            file: 3,
-            stride: 4,
-            cpu_stride: 5,
-            values: -6,
+            map: 1,
+            values: part(2),
             place: 7,
             entries: 8,
-            value_size: 9,
-            cpus: 10,
-            writable: 11,
+            stride: 9,
+            value_size: 10,
+            cpus: 11,
+            cpu_stride: 12,
+            writable: 13,
+            key_size: 14,
+            buckets: part(15),
+            address: 20,
+            values_at: 21,
+            seed: [22, 23, 24],
         };
+        let bytes = opened.to_bytes();
+        let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+        assert!(words.eq(1..=24), "in the order of the fields");
         // SAFETY: the structure has no padding, and any bytes make one.
-        let again: Opened = unsafe { core::mem::transmute(opened.to_bytes()) };
-        assert_eq!(format!("{again:?}"), format!("{opened:?}"));
+        assert_eq!(unsafe { core::mem::transmute::<_, Opened>(bytes) }, opened);
     }
 }

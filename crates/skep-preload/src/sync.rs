@@ -1,3 +1,3 @@
-//! What the gate is made of. A model of it (`models/tests/gate.rs`) puts loom's here.
+//! What the gate and the version are made of. Models of them (`models/tests`) put loom's here.
 
-pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

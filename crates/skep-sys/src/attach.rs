@@ -5,7 +5,7 @@
 
 use crate::attr::{Attr, ProgAttach};
 use crate::caller::{Caller, ControlGroup};
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, Netkit, Place};
 use crate::errno::Errno;
 use crate::groups::{self, Groups};
 use crate::maps::MapObject;
@@ -409,9 +409,14 @@ impl<E: Engine> System<E> {
     /// The device of that index, if it has places of that type.
     pub(crate) fn device(&self, index: i32, attach_type: u32) -> Result<u32, Errno> {
         let index = index as u32;
-        // No device is a pair that only programs connect.
-        let pair = matches!(attach_type, attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER);
-        if self.engine().has_device(index) && !pair { Ok(index) } else { Err(Errno::ENODEV) }
+        if !self.engine().has_device(index) {
+            return Err(Errno::ENODEV);
+        }
+        match (attach_type, self.engine().netkit(index)) {
+            (attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER, Netkit::No) => Err(Errno::ENXIO),
+            (attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER, Netkit::Peer) => Err(Errno::EACCES),
+            _ => Ok(index),
+        }
     }
 
     fn place_by(

@@ -10,18 +10,17 @@ use crate::object::{Handle, Object};
 use crate::system::System;
 use alloc::sync::Arc;
 use alloc::vec;
-use alloc::vec::Vec;
 
 /// The most bytes of types.
 const MOST: u32 = 16 << 20;
 /// `BPF_F_TOKEN_FD`.
 const F_TOKEN_FD: u32 = 1 << 16;
 
-/// Types that a caller loaded.
+/// Types that a caller loaded, or the kernel's.
 pub struct BtfObject<E: Engine> {
     id: u32,
-    bytes: Vec<u8>,
     types: E::Types,
+    is_kernel: bool,
 }
 
 impl<E: Engine> BtfObject<E> {
@@ -30,9 +29,19 @@ impl<E: Engine> BtfObject<E> {
         self.id
     }
 
-    /// The bytes as they were loaded.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The kernel's types.
+    pub(crate) fn of_kernel(id: u32, types: E::Types) -> Self {
+        Self { id, types, is_kernel: true }
+    }
+
+    /// Whether these are the kernel's.
+    pub fn is_kernel(&self) -> bool {
+        self.is_kernel
+    }
+
+    /// Its name: those of programs have none.
+    pub fn name(&self) -> &'static str {
+        if self.is_kernel { "vmlinux" } else { "" }
     }
 
     /// The engine's form.
@@ -64,7 +73,7 @@ impl<E: Engine> System<E> {
         }
         let (types, ()) = (types?, written?);
         let id = self.with(|registry| registry.types.reserve());
-        let object = Arc::new(BtfObject { id, bytes, types });
+        let object = Arc::new(BtfObject { id, types, is_kernel: false });
         self.with(|registry| registry.types.insert(id, &object));
         let handle = Handle::new(self.shared(), Object::Btf(object));
         caller.install(handle).map(i64::from)

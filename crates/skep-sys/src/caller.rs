@@ -69,6 +69,27 @@ pub trait Caller<E: Engine> {
     /// [`Errno::EMFILE`] and what else opening a file can fail with.
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno>;
 
+    /// A number for a descriptor that [`Caller::install_at`] will install: not open, not soon another file's, none of
+    /// those that are `taken`. Default: there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`].
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let _none_is_free = taken;
+        Err(Errno::EMFILE)
+    }
+
+    /// The same as [`Caller::install`], with a reserved number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EMFILE`] if the number is open by now.
+    fn install_at(&mut self, number: i32, handle: Handle<E>) -> Result<(), Errno> {
+        let _nobody_reserved_it = (number, handle);
+        Err(Errno::EMFILE)
+    }
+
     /// Makes a file of the BPF file system that holds an object. `directory`: where relative paths begin, if not in the
     /// process's own directory.
     ///
@@ -84,12 +105,34 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
+    /// Whether a descriptor refers to a socket. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open.
+    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+        match self.handle(descriptor) {
+            Err(Errno::EBADF) => Err(Errno::EBADF),
+            _ => Ok(false),
+        }
+    }
+
     /// The control group whose directory a descriptor refers to.
     ///
     /// # Errors
     ///
     /// [`Errno::EBADF`] if it is not open or no such thing.
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno>;
+
+    /// The number of the process that a descriptor of one (`pidfd_open`) refers to. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing; [`Errno::ENOENT`] if the process has ended.
+    fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
+        let _no_such_thing = descriptor;
+        Err(Errno::EBADF)
+    }
 
     /// The number of the network namespace that a descriptor refers to; without one, of its own.
     ///
@@ -108,6 +151,17 @@ pub trait Caller<E: Engine> {
     /// The number of its user, for what programs say of who has loaded them. Default: root's.
     fn user(&mut self) -> u32 {
         0
+    }
+
+    /// Whether it may see machine code and its addresses in the engine's memory, as a process that sees the kernel's
+    /// (`CAP_SYSLOG`, `kptr_restrict`). Default: it may not.
+    fn sees_addresses(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a signal waits for the thread that calls, or it has gone. Asked while the call takes long. Default: no.
+    fn interrupted(&mut self) -> bool {
+        false
     }
 
     /// The perf event that a descriptor refers to. Without perf events, none does.

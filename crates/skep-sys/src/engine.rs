@@ -23,6 +23,8 @@ pub trait Engine: Sized + 'static {
     type Program;
     /// What programs output samples to.
     type PerfEvent;
+    /// A program at a function of another one. Dropping it detaches the program.
+    type Attachment;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -37,12 +39,35 @@ pub trait Engine: Sized + 'static {
     /// [`Errno::EINVAL`] if they are malformed.
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Self::Types, Errno>;
 
+    /// The bytes that types were parsed from.
+    fn bytes_of_types<'a>(&self, types: &'a Self::Types) -> &'a [u8];
+
+    /// The types of the kernel that clients believe to run on, if there are some.
+    fn kernel_types(&self) -> Option<Self::Types>;
+
+    /// Changes instructions, eight bytes each, so that they fit the kernel's types. `log` receives lines about what is
+    /// wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if the record, the types and the instructions do not fit each other.
+    fn relocate(
+        &self,
+        insns: &mut [u8],
+        types: &Self::Types,
+        relocations: &[CoreRelocation],
+        log: &mut dyn FnMut(&str),
+    ) -> Result<(), Errno>;
+
     /// Creates a map.
     ///
     /// # Errors
     ///
     /// Those of Linux for its kind.
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<Self::Map, Errno>;
+
+    /// Whether there is the task or the cgroup of that number to which a value of the map may belong.
+    fn has_owner(&self, map: &Self::Map, number: u64) -> bool;
 
     /// Whether values of the map have a lock (`struct bpf_spin_lock`).
     fn has_lock(&self, map: &Self::Map) -> bool;
@@ -117,18 +142,28 @@ pub trait Engine: Sized + 'static {
     /// What is known about a loaded program.
     fn facts(&self, program: &Self::Program) -> ProgramFacts;
 
+    /// The machine code of a program.
+    fn machine_code(&self, program: &Self::Program) -> MachineCode;
+
     /// Begins or ends to count runs of programs and their time, for [`ProgramFacts`].
     fn count_runs(&self, on: bool);
 
     /// What test runs of programs like this one take.
     fn runs_on(&self, program: &Self::Program) -> RunsOn;
 
-    /// Runs a program as `BPF_PROG_TEST_RUN` does.
+    /// Runs a program as `BPF_PROG_TEST_RUN` does. If that takes long, the client is asked between two runs, every few
+    /// milliseconds, whether a signal has come.
     ///
     /// # Errors
     ///
-    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input.
-    fn run(&self, program: &Self::Program, request: &RunRequest) -> Result<RunAnswer, Errno>;
+    /// [`Errno::ENOTSUPP`] for types without test runs; those of Linux for the input; [`Errno::EINTR`] if it was
+    /// interrupted.
+    fn run(
+        &self,
+        program: &Self::Program,
+        request: &RunRequest,
+        client: &mut dyn Client,
+    ) -> Result<RunAnswer, Errno>;
 
     /// Whether a program's results say that it runs only where it expects to (`BPF_CGROUP_INET_EGRESS`).
     fn needs_expected_place(&self, program: &Self::Program) -> bool;
@@ -155,8 +190,23 @@ pub trait Engine: Sized + 'static {
     /// Whether there is a network device of that index.
     fn has_device(&self, index: u32) -> bool;
 
+    /// What a device is to programs of netkit.
+    fn netkit(&self, index: u32) -> Netkit;
+
     /// Whether there is a tracepoint of that name.
     fn has_tracepoint(&self, name: &str) -> bool;
+
+    /// Attaches a program to the function of another one whose type has that number in the other one's types.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if it does not fit, [`Errno::EBUSY`] if the function is replaced or watched already.
+    fn attach(
+        &self,
+        target: &Self::Program,
+        function: u32,
+        program: &Self::Program,
+    ) -> Result<Self::Attachment, Errno>;
 
     /// Runs these programs at a place from now on, in this order, in place of those that ran there. This library has
     /// checked their types.
@@ -165,6 +215,37 @@ pub trait Engine: Sized + 'static {
     ///
     /// Those of Linux for the place; then nothing has changed. Without programs there is none.
     fn place(&self, place: &Place, programs: &[&Self::Program]) -> Result<(), Errno>;
+}
+
+/// Copies memory of a program: from an address, or [`Errno::EFAULT`].
+pub type Memory<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
+
+/// The client of a test run, as the engine and the running program see it.
+pub trait Client {
+    /// Whether a signal waits for it.
+    fn interrupted(&mut self) -> bool;
+
+    /// Copies bytes from its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EFAULT`] if not all of them can be read.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Makes a system call for it: `bpf_sys_bpf`. The attributes are the program's, and so is what they point to:
+    /// `memory` copies from there, or fails with [`Errno::EFAULT`].
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] for commands that programs may not give; those of the call.
+    fn call(&mut self, command: u32, attributes: &[u8], memory: &Memory<'_>) -> Result<i64, Errno>;
+
+    /// Closes a descriptor that this run has made: `bpf_sys_close`.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] for any other.
+    fn close(&mut self, descriptor: i32) -> Result<(), Errno>;
 }
 
 /// A value to write.
@@ -251,6 +332,19 @@ pub struct LineInfo {
     pub line_and_column: u32,
 }
 
+/// `struct bpf_core_relo`: an instruction whose number depends on the kernel's types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreRelocation {
+    /// The instruction.
+    pub slot: u32,
+    /// The type of the program's that it is about.
+    pub ty: u32,
+    /// The offset of a string in the types: the way into the type.
+    pub path: u32,
+    /// What is asked, a number of `enum bpf_core_relo_kind`.
+    pub kind: u32,
+}
+
 /// What is known about a loaded program.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramFacts {
@@ -270,6 +364,19 @@ pub struct ProgramFacts {
     pub run_time: u64,
     /// How often it ran while statistics were on.
     pub run_count: u64,
+}
+
+/// The machine code of a program.
+#[derive(Clone, Debug, Default)]
+pub struct MachineCode {
+    /// The address of its first byte.
+    pub address: u64,
+    /// The code.
+    pub bytes: Vec<u8>,
+    /// Where each function begins in it, in ascending order; the first at 0.
+    pub functions: Vec<u32>,
+    /// Where the code of each instruction begins in it.
+    pub slots: Vec<u32>,
 }
 
 /// What a test run takes.
@@ -315,6 +422,20 @@ pub struct RunAnswer {
     pub context_goes_back: bool,
 }
 
+/// What a network device is to programs of pairs that only programs connect (`netkit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Netkit {
+    /// No end of such a pair.
+    No,
+    /// The end to which the programs of both ends are attached.
+    Primary {
+        /// The other end, 0 if it is gone.
+        peer: u32,
+    },
+    /// The other end.
+    Peer,
+}
+
 /// A place where programs run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -325,7 +446,8 @@ pub enum Place {
         /// The mode: `XDP_FLAGS_SKB_MODE` and so on, or 0.
         mode: u32,
     },
-    /// A network device's packets, for many programs: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`.
+    /// A network device's packets, for many programs: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`, `BPF_NETKIT_PRIMARY`,
+    /// `BPF_NETKIT_PEER`.
     Device {
         /// The device.
         index: u32,
@@ -361,6 +483,15 @@ pub enum Place {
         target: String,
         /// The map whose elements these are, or 0.
         map: u32,
+    },
+    /// A function of a program. The engine is asked to [`attach`](Engine::attach) there.
+    Function {
+        /// The program, by its identifier.
+        program: u32,
+        /// The function, by the number of its type.
+        function: u32,
+        /// The type of attachment.
+        attach_type: u32,
     },
     /// A hook of the packet filter, at one priority.
     Netfilter {

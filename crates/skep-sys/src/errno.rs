@@ -27,6 +27,7 @@ numbers! {
     ENOENT = 2, "There is no such element or object.";
     EINTR = 4, "A signal came first.";
     EIO = 5, "Reading or writing failed.";
+    ENXIO = 6, "The device is of another kind.";
     E2BIG = 7, "A size or a number is too large.";
     EBADF = 9, "The number is no open descriptor.";
     EAGAIN = 11, "It is possible later.";

@@ -139,7 +139,7 @@ impl<E: Engine> System<E> {
         match handle.object() {
             Object::Map(map) => put(caller, &room, &map_info(map))?,
             Object::Program(program) => self.program_info(caller, &room, program)?,
-            Object::Btf(btf) => btf_info(caller, &room, btf)?,
+            Object::Btf(btf) => self.btf_info(caller, &room, btf)?,
             Object::Link(link) => link_info(caller, &room, link)?,
             Object::Stats(_) => {}
         }
@@ -156,7 +156,10 @@ impl<E: Engine> System<E> {
         let asked: ProgInfo = get(caller, room)?;
         let facts = self.engine().facts(program.program());
         let mut info = ProgInfo::new_zeroed();
-        let (attach_btf_obj_id, attach_btf_id) = program.attached_to();
+        let (mut attach_btf_obj_id, attach_btf_id) = program.attached_to();
+        if attach_btf_obj_id == 0 && attach_btf_id != 0 {
+            attach_btf_obj_id = self.shared().kernel_types.as_ref().map_or(0, |types| types.id());
+        }
         info.kind = program.program_type();
         info.id = program.id();
         info.tag = facts.tag;
@@ -178,39 +181,98 @@ impl<E: Engine> System<E> {
             .flat_map(|line| [line.slot, line.file, line.text, line.line_and_column])
             .flat_map(u32::to_ne_bytes)
             .collect();
-        let parts = facts.functions.max(1);
-        let tags: Vec<u8> = (0..parts).flat_map(|_| facts.tag).collect();
-        // A list: how many records a caller has room for, where, how large each is, and the list.
-        let mut list = |count: u32, address: u64, record: usize, all: &[u8]| -> Result<u32, Errno> {
-            let records = all.len() / record;
-            let now = records.min(count as usize);
-            if now > 0 {
-                caller.write(address, &all[..now * record])?;
-            }
-            Ok(records as u32)
-        };
-        info.nr_map_ids = list(asked.nr_map_ids, asked.map_ids, 4, &maps)?;
+        let tags: Vec<u8> = (0..facts.functions.max(1)).flat_map(|_| facts.tag).collect();
+        info.nr_map_ids = list(caller, asked.nr_map_ids, asked.map_ids, 4, &maps)?;
         let translated = with_map_ids(facts.translated, &program.map_ids());
-        info.xlated_prog_len = list(asked.xlated_prog_len, asked.xlated_prog_insns, 1, &translated)?;
-        info.nr_func_info = list(asked.nr_func_info, asked.func_info, 8, &functions)?;
-        info.nr_line_info = list(asked.nr_line_info, asked.line_info, 16, &lines)?;
-        info.nr_prog_tags = list(asked.nr_prog_tags, asked.prog_tags, 8, &tags)?;
+        info.xlated_prog_len = list(caller, asked.xlated_prog_len, asked.xlated_prog_insns, 1, &translated)?;
+        info.nr_func_info = list(caller, asked.nr_func_info, asked.func_info, 8, &functions)?;
+        info.nr_line_info = list(caller, asked.nr_line_info, asked.line_info, 16, &lines)?;
+        info.nr_prog_tags = list(caller, asked.nr_prog_tags, asked.prog_tags, 8, &tags)?;
         (info.func_info_rec_size, info.line_info_rec_size) = (8, 16);
-        info.jited_line_info_rec_size = 8;
-        // Machine code and its addresses are hidden, as by a kernel with `kptr_restrict`: they would tell a process
-        // where things are in another one's memory. What was asked for is answered by its size and no address.
-        let kept = |count: u32, address: u64| if count == 0 { address } else { 0 };
-        info.jited_prog_len = facts.compiled;
-        info.jited_prog_insns = kept(asked.jited_prog_len, asked.jited_prog_insns);
-        (info.nr_jited_ksyms, info.nr_jited_func_lens) = (parts as u32, parts as u32);
-        info.jited_ksyms = kept(asked.nr_jited_ksyms, asked.jited_ksyms);
-        info.jited_func_lens = kept(asked.nr_jited_func_lens, asked.jited_func_lens);
+        self.machine_code(caller, program, &asked, &mut info)?;
         // The caller's other addresses stay where they are.
         (info.map_ids, info.xlated_prog_insns) = (asked.map_ids, asked.xlated_prog_insns);
         (info.func_info, info.line_info) = (asked.func_info, asked.line_info);
-        (info.jited_line_info, info.prog_tags) = (asked.jited_line_info, asked.prog_tags);
+        info.prog_tags = asked.prog_tags;
         put(caller, room, &info)
     }
+
+    /// What `info` says of machine code. Who may not see it learns how much there is, and that none was copied by the
+    /// address 0 in place of the one that was given.
+    fn machine_code(
+        &self,
+        caller: &mut impl Caller<E>,
+        program: &ProgramObject<E>,
+        asked: &ProgInfo,
+        info: &mut ProgInfo,
+    ) -> Result<(), Errno> {
+        let code = self.engine().machine_code(program.program());
+        let (len, parts) = (code.bytes.len() as u32, code.functions.len() as u32);
+        info.jited_line_info_rec_size = 8;
+        (info.jited_prog_len, info.nr_jited_ksyms, info.nr_jited_func_lens) = (len, parts, parts);
+        if !caller.sees_addresses() {
+            let kept = |count: u32, address: u64| if count == 0 { address } else { 0 };
+            info.jited_prog_insns = kept(asked.jited_prog_len, asked.jited_prog_insns);
+            info.jited_ksyms = kept(asked.nr_jited_ksyms, asked.jited_ksyms);
+            info.jited_func_lens = kept(asked.nr_jited_func_lens, asked.jited_func_lens);
+            info.jited_line_info = asked.jited_line_info;
+            return Ok(());
+        }
+        let ends = code.functions.iter().skip(1).chain([&len]);
+        let lens = code.functions.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start));
+        let address = |offset: &u32| code.address + u64::from(*offset);
+        let lines = program.lines().iter().map(|line| code.slots.get(line.slot as usize).map_or(0, address));
+        let lens: Vec<u8> = lens.flat_map(u32::to_ne_bytes).collect();
+        let starts: Vec<u8> = code.functions.iter().map(address).flat_map(u64::to_ne_bytes).collect();
+        let lines: Vec<u8> = lines.flat_map(u64::to_ne_bytes).collect();
+        list(caller, asked.jited_prog_len, asked.jited_prog_insns, 1, &code.bytes)?;
+        list(caller, asked.nr_jited_ksyms, asked.jited_ksyms, 8, &starts)?;
+        list(caller, asked.nr_jited_func_lens, asked.jited_func_lens, 4, &lens)?;
+        info.nr_jited_line_info = list(caller, asked.nr_jited_line_info, asked.jited_line_info, 8, &lines)?;
+        (info.jited_prog_insns, info.jited_ksyms) = (asked.jited_prog_insns, asked.jited_ksyms);
+        (info.jited_func_lens, info.jited_line_info) = (asked.jited_func_lens, asked.jited_line_info);
+        Ok(())
+    }
+
+    fn btf_info(&self, caller: &mut impl Caller<E>, room: &Room, btf: &BtfObject<E>) -> Result<(), Errno> {
+        let asked: BtfInfo = get(caller, room)?;
+        let bytes = self.engine().bytes_of_types(btf.types());
+        list(caller, asked.btf_size, asked.btf, 1, bytes)?;
+        if (asked.name_len == 0) != (asked.name == 0) {
+            return Err(Errno::EINVAL);
+        }
+        let name = btf.name().as_bytes();
+        let fits = asked.name == 0 || name.len() < asked.name_len as usize;
+        if asked.name != 0 {
+            let now = name.len().min(asked.name_len as usize - 1);
+            caller.write(asked.name, &[&name[..now], &[0]].concat())?;
+        }
+        let info = BtfInfo {
+            btf_size: bytes.len() as u32,
+            id: btf.id(),
+            name_len: name.len() as u32,
+            kernel_btf: btf.is_kernel().into(),
+            ..asked
+        };
+        put(caller, room, &info)?;
+        if fits { Ok(()) } else { Err(Errno::ENOSPC) }
+    }
+}
+
+/// Writes a list of records of that size to a caller who has room for `count`. Returns how many there are.
+fn list<E: Engine>(
+    caller: &mut impl Caller<E>,
+    count: u32,
+    address: u64,
+    record: usize,
+    all: &[u8],
+) -> Result<u32, Errno> {
+    let records = all.len() / record;
+    let now = records.min(count as usize);
+    if now > 0 {
+        caller.write(address, &all[..now * record])?;
+    }
+    Ok(records as u32)
 }
 
 /// Instructions in which loads of map addresses name maps by identifiers in place of indices, as Linux shows them.
@@ -247,31 +309,15 @@ fn map_info<E: Engine>(map: &MapObject<E>) -> MapInfo {
     }
 }
 
-fn btf_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, btf: &BtfObject<E>) -> Result<(), Errno> {
-    let asked: BtfInfo = get(caller, room)?;
-    let bytes = btf.bytes();
-    let now = bytes.len().min(asked.btf_size as usize);
-    if now > 0 {
-        caller.write(asked.btf, &bytes[..now])?;
-    }
-    if (asked.name_len == 0) != (asked.name == 0) {
-        return Err(Errno::EINVAL);
-    }
-    if asked.name != 0 {
-        // Types of programs have no name.
-        caller.write(asked.name, &[0])?;
-    }
-    let info = BtfInfo { btf_size: bytes.len() as u32, id: btf.id(), name_len: 0, kernel_btf: 0, ..asked };
-    put(caller, room, &info)
-}
-
 fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObject<E>) -> Result<(), Errno> {
     let asked: LinkInfo = get(caller, room)?;
     let mut union = [0; 12];
     let attached = |number: u32| if link.is_attached() { number } else { 0 };
     match link.place() {
         Place::Xdp { device, .. } => union[0] = attached(*device),
-        Place::Device { index, attach_type } => (union[0], union[1]) = (attached(*index), *attach_type),
+        Place::Device { index, attach_type } => {
+            (union[0], union[1]) = (attached(link.end(*index, *attach_type)), *attach_type);
+        }
         Place::ControlGroup { id, attach_type } => {
             if link.is_attached() {
                 (union[0], union[1], union[2]) = (*id as u32, (*id >> 32) as u32, *attach_type);
@@ -283,6 +329,9 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
         Place::Sockets { map, attach_type } => (union[0], union[1]) = (attached(*map), *attach_type),
         Place::Netfilter { family, hook, priority, .. } => {
             (union[0], union[1], union[2]) = (*family, *hook, *priority as u32);
+        }
+        Place::Function { program, function, attach_type } => {
+            (union[0], union[1], union[2]) = (*attach_type, *program, *function);
         }
         Place::RawTracepoint(name) => {
             (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], name.len() as u32 + 1);

@@ -26,6 +26,8 @@ mod description;
 mod devices;
 mod engine;
 mod errno;
+mod from_program;
+mod functions;
 mod groups;
 mod ids;
 mod info;
@@ -49,8 +51,8 @@ pub use caller::{Caller, ControlGroup};
 pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
-    Batch, Engine, FunctionInfo, LineInfo, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer,
-    RunRequest, RunsOn, Value,
+    Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Netkit,
+    Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use iterators::Shown;

@@ -3,8 +3,9 @@
 use crate::attach::sockets_map;
 use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint};
 use crate::caller::{Caller, ControlGroup};
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, Netkit, Place};
 use crate::errno::Errno;
+use crate::functions::is_of_functions;
 use crate::groups;
 use crate::iterators::replaces;
 use crate::object::{Handle, Object};
@@ -45,6 +46,8 @@ pub struct LinkObject<E: Engine> {
     shown: Option<Handle<E>>,
     shared: Arc<Shared<E>>,
     state: Mutex<E::Lock, State<E>>,
+    /// At a function: what attaches it, and the program with the function.
+    _function: Option<(E::Attachment, Arc<ProgramObject<E>>)>,
 }
 
 struct State<E: Engine> {
@@ -89,15 +92,25 @@ impl<E: Engine> LinkObject<E> {
         there && self.state.lock().attached
     }
 
+    /// The end of a device's pair whose packets its program sees, which Linux names as the link's device.
+    pub(crate) fn end(&self, index: u32, attach_type: u32) -> u32 {
+        match self.shared.engine.netkit(index) {
+            Netkit::Primary { peer } if attach_type == attach_type::NETKIT_PEER => peer,
+            _ => index,
+        }
+    }
+
     /// Its number in Linux's `enum bpf_link_type`.
     pub fn kind(&self) -> u32 {
         match &self.place {
             Place::RawTracepoint(_) => 1,
+            Place::Function { .. } => 2,
             Place::ControlGroup { .. } => 3,
             Place::Iterator { .. } => 4,
             Place::Network { .. } => 5,
             Place::Xdp { .. } => 6,
             Place::Netfilter { .. } => 10,
+            Place::Device { attach_type: attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER, .. } => 13,
             Place::Device { .. } => 11,
             Place::Sockets { .. } => 14,
         }
@@ -117,6 +130,8 @@ impl<E: Engine> LinkObject<E> {
         let id = self.id;
         let mut dropped = None;
         match &self.place {
+            // It ends with the link.
+            Place::Function { .. } => {}
             Place::ControlGroup { attach_type, .. } => {
                 if let Some(group) = &self.group {
                     places.groups.end(group, *attach_type, id);
@@ -165,6 +180,13 @@ impl<E: Engine> System<E> {
         let create: LinkCreate = attr.get()?;
         let program = caller.handle(create.prog_fd)?.program()?;
         let attach_type = create.attach_type;
+        if is_of_functions(program.program_type(), program.expected_attach_type()) {
+            // Of extensions it is 0.
+            if attach_type != program.expected_attach_type() || create.flags != 0 {
+                return Err(Errno::EINVAL);
+            }
+            return self.function_attach(caller, program, create.target, create.more[0]);
+        }
         let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
         let fits = program.program_type() == place.program_type;
         if !fits || !expects(self.engine(), &program, attach_type) {
@@ -309,6 +331,12 @@ impl<E: Engine> System<E> {
     pub(crate) fn raw_tracepoint_open(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let open: RawTracepoint = attr.get_padded(core::mem::size_of::<RawTracepoint>())?;
         let program = caller.handle(open.prog_fd)?.program()?;
+        if is_of_functions(program.program_type(), program.expected_attach_type()) {
+            if open.name != 0 {
+                return Err(Errno::EINVAL);
+            }
+            return self.function_attach(caller, program, 0, 0);
+        }
         if !RAW_TRACEPOINT_TYPES.contains(&program.program_type()) {
             return Err(Errno::EINVAL);
         }
@@ -325,6 +353,30 @@ impl<E: Engine> System<E> {
         self.link(caller, id, program, place, (None, None))
     }
 
+    /// A link to a function of the second program.
+    pub(crate) fn link_to_function(
+        &self,
+        caller: &mut impl Caller<E>,
+        id: u32,
+        (program, target): (Arc<ProgramObject<E>>, Arc<ProgramObject<E>>),
+        place: Place,
+        attachment: E::Attachment,
+    ) -> Result<i64, Errno> {
+        let state = Mutex::new(State { attached: true, program });
+        let function = Some((attachment, target));
+        let object = Arc::new(LinkObject {
+            id,
+            place,
+            group: None,
+            shown: None,
+            shared: self.shared(),
+            state,
+            _function: function,
+        });
+        self.with(|registry| registry.links.insert(id, &object));
+        caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
+    }
+
     fn link(
         &self,
         caller: &mut impl Caller<E>,
@@ -334,7 +386,8 @@ impl<E: Engine> System<E> {
         (group, shown): (Option<ControlGroup>, Option<Handle<E>>),
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
-        let object = Arc::new(LinkObject { id, place, group, shown, shared: self.shared(), state });
+        let shared = self.shared();
+        let object = Arc::new(LinkObject { id, place, group, shown, shared, state, _function: None });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }
@@ -359,7 +412,7 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_detach(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let detach: LinkDetach = attr.get()?;
         let link = caller.handle(detach.link_fd)?.link()?;
-        if matches!(link.place, Place::RawTracepoint(_) | Place::Iterator { .. }) {
+        if matches!(link.place, Place::RawTracepoint(_) | Place::Function { .. } | Place::Iterator { .. }) {
             return Err(Errno::EOPNOTSUPP);
         }
         link.detach();
@@ -375,7 +428,7 @@ impl<E: Engine> LinkObject<E> {
         old: Option<&Arc<ProgramObject<E>>>,
     ) -> Result<Arc<ProgramObject<E>>, Errno> {
         match self.place {
-            Place::RawTracepoint(_) => return Err(Errno::EINVAL),
+            Place::RawTracepoint(_) | Place::Function { .. } => return Err(Errno::EINVAL),
             Place::Netfilter { .. } => return Err(Errno::EOPNOTSUPP),
             _ => {}
         }
@@ -433,7 +486,10 @@ impl<E: Engine> LinkObject<E> {
                 mine.for_each(|(_, entry)| entry.program = Arc::clone(&new));
             }
             Place::Iterator { .. } if replaces(&new, &current) => {}
-            Place::RawTracepoint(_) | Place::Netfilter { .. } | Place::Iterator { .. } => {
+            Place::RawTracepoint(_)
+            | Place::Netfilter { .. }
+            | Place::Function { .. }
+            | Place::Iterator { .. } => {
                 return Err(Errno::EINVAL);
             }
         }

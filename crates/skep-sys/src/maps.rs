@@ -36,17 +36,24 @@ pub(crate) mod kind {
     pub(crate) const CPUMAP: u32 = 16;
     pub(crate) const SOCKHASH: u32 = 18;
     pub(crate) const PERCPU_CGROUP_STORAGE: u32 = 21;
+    pub(crate) const SK_STORAGE: u32 = 24;
     pub(crate) const DEVMAP_HASH: u32 = 25;
     pub(crate) const QUEUE: u32 = 22;
     pub(crate) const STACK: u32 = 23;
     pub(crate) const STRUCT_OPS: u32 = 26;
     pub(crate) const RINGBUF: u32 = 27;
+    pub(crate) const INODE_STORAGE: u32 = 28;
+    pub(crate) const TASK_STORAGE: u32 = 29;
     pub(crate) const BLOOM_FILTER: u32 = 30;
     pub(crate) const USER_RINGBUF: u32 = 31;
+    pub(crate) const CGRP_STORAGE: u32 = 32;
     pub(crate) const ARENA: u32 = 33;
     /// The first number that Linux 6.12 does not know.
     pub(crate) const END: u32 = 34;
 }
+
+/// Maps whose elements belong to objects, which callers name by descriptors. They have no keys to walk over.
+const OF_OBJECTS: [u32; 4] = [kind::SK_STORAGE, kind::INODE_STORAGE, kind::TASK_STORAGE, kind::CGRP_STORAGE];
 
 const F_NUMA_NODE: u32 = 1 << 2;
 const F_RDONLY: u32 = 1 << 3;
@@ -282,6 +289,9 @@ impl<E: Engine> System<E> {
             false => None,
         };
         let typed = create.btf_key_type_id != 0 || create.btf_value_type_id != 0;
+        if OF_OBJECTS.contains(&create.map_type) && create.btf_key_type_id == 0 {
+            return Err(Errno::EINVAL);
+        }
         let btf = if typed { Some(caller.handle(create.btf_fd)?.btf()?) } else { None };
         let request = MapRequest {
             kind: create.map_type,
@@ -366,7 +376,24 @@ impl<E: Engine> System<E> {
             return if address == 0 { Ok(key) } else { Err(Errno::EINVAL) };
         }
         caller.read(address, &mut key)?;
-        Ok(key)
+        self.owner(caller, map, key)
+    }
+
+    /// The key of an element that belongs to an object, from a descriptor of that object. Others stay as they are.
+    fn owner(&self, caller: &mut impl Caller<E>, map: &MapObject<E>, key: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        let descriptor = index_of(&key).cast_signed();
+        let number = match map.kind() {
+            kind::TASK_STORAGE => caller.process(descriptor)?.into(),
+            kind::CGRP_STORAGE => caller.control_group(descriptor)?.id(),
+            // The engine's programs hold no inodes, and no descriptor is a socket of the engine's.
+            kind::INODE_STORAGE | kind::SK_STORAGE => return Err(Errno::EBADF),
+            _ => return Ok(key),
+        };
+        if !self.engine().has_owner(map.map(), number) {
+            return Err(Errno::ENOENT);
+        }
+        let number = u32::try_from(number).or(Err(Errno::ENOENT))?;
+        Ok(number.to_ne_bytes().to_vec())
     }
 
     pub(crate) fn map_update(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
@@ -404,8 +431,17 @@ impl<E: Engine> System<E> {
             }
             kind::RINGBUF | kind::USER_RINGBUF => Err(Errno::ENOTSUPP),
             kind::ARENA => Err(Errno::EOPNOTSUPP),
-            // No descriptor is a socket of the engine's.
-            kind::SOCKMAP | kind::SOCKHASH => Err(Errno::ENOTSOCK),
+            kind::SOCKMAP | kind::SOCKHASH => {
+                let upper = value.get(4..).is_some_and(|upper| upper.iter().any(|byte| *byte != 0));
+                if upper || descriptor(0) < 0 {
+                    return Err(Errno::EINVAL);
+                }
+                // Programs of the engine cannot reach a stream of the system: as a socket of a protocol without maps.
+                match caller.is_socket(descriptor(0))? {
+                    true => Err(Errno::EOPNOTSUPP),
+                    false => Err(Errno::ENOTSOCK),
+                }
+            }
             kind::PERF_EVENT_ARRAY => {
                 let event = caller.perf_event(descriptor(0))?;
                 engine.update(map.map(), key, Value::PerfEvent(&event), flags)
@@ -474,6 +510,9 @@ impl<E: Engine> System<E> {
         if !map.access(access).read {
             return Err(Errno::EPERM);
         }
+        if OF_OBJECTS.contains(&map.kind()) {
+            return Err(Errno::ENOTSUPP);
+        }
         let after = match element.key {
             0 => None,
             address => Some(self.key(caller, &map, address)?),
@@ -515,6 +554,9 @@ impl<E: Engine> System<E> {
             return Err(Errno::EPERM);
         }
         self.check_lock(&map, element.flags)?;
+        if OF_OBJECTS.contains(&map.kind()) {
+            return Err(Errno::ENOTSUPP);
+        }
         let key = self.key(caller, &map, element.key)?;
         if !matches!(
             map.kind(),
@@ -647,7 +689,7 @@ impl BatchOf {
 
 /// Flags that concern the descriptor, the memory's place and the request, but not how the map works.
 fn not_of_the_map(kind: u32) -> u32 {
-    let always = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_ZERO_SEED | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
+    let always = F_NUMA_NODE | F_RDONLY | F_WRONLY | F_VTYPE_BTF_OBJ_FD | F_TOKEN_FD;
     if kind == kind::PERF_EVENT_ARRAY { always | F_PRESERVE_ELEMS } else { always }
 }
 

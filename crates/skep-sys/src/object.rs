@@ -146,8 +146,10 @@ impl<E: Engine> Handle<E> {
         }
     }
 
+    /// Types of a program; [`Errno::EACCES`] for the kernel's.
     pub(crate) fn btf(self) -> Result<Arc<BtfObject<E>>, Errno> {
         match &self.object {
+            Object::Btf(btf) if btf.is_kernel() => Err(Errno::EACCES),
             Object::Btf(btf) => Ok(Arc::clone(btf)),
             _ => Err(Errno::EINVAL),
         }

@@ -3,7 +3,7 @@
 use crate::attr::{ATTRIBUTE_SIZE, Attr, BindMap, ProgLoad};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
-use crate::engine::{Engine, FunctionInfo, LineInfo, ProgramRequest};
+use crate::engine::{CoreRelocation, Engine, FunctionInfo, LineInfo, ProgramRequest};
 use crate::errno::Errno;
 use crate::log::Log;
 use crate::maps::{MapObject, no_token};
@@ -30,9 +30,11 @@ const F_TOKEN_FD: u32 = 1 << 16;
 const TYPES_END: u32 = 33;
 /// Types of programs whose target has a type: tracing, struct_ops, ext, lsm.
 const WITH_TARGET: [u32; 4] = [26, 27, 28, 29];
-/// Bytes of `struct bpf_func_info` and `struct bpf_line_info` that this library knows, and the most of a record.
+/// Bytes of `struct bpf_func_info`, `struct bpf_line_info` and `struct bpf_core_relo` that this library knows, and the
+/// most of a record.
 const FUNCTION_INFO: u32 = 8;
 const LINE_INFO: u32 = 16;
+const CORE_RELOCATION: u32 = 16;
 const MOST_RECORD: u32 = 252;
 
 /// `BPF_LD | BPF_IMM | BPF_DW`.
@@ -57,7 +59,8 @@ pub struct ProgramObject<E: Engine> {
     functions: Vec<FunctionInfo>,
     lines: Vec<LineInfo>,
     attach_type_id: u32,
-    attach_program: Option<Arc<ProgramObject<E>>>,
+    /// What it was loaded for, until it is attached there.
+    target: Mutex<E::Lock, Option<Arc<ProgramObject<E>>>>,
 }
 
 #[allow(missing_docs, reason = "the names of the system call's own fields")]
@@ -111,10 +114,26 @@ impl<E: Engine> ProgramObject<E> {
         &self.lines
     }
 
+    /// The program that it was loaded for, until it is attached there.
+    pub(crate) fn target(&self) -> Option<Arc<Self>> {
+        self.target.lock().clone()
+    }
+
+    /// It was attached to what it was loaded for.
+    pub(crate) fn take_target(&self) {
+        let taken = self.target.lock().take();
+        drop(taken);
+    }
+
+    /// The type of what it is attached to.
+    pub(crate) fn attach_type_id(&self) -> u32 {
+        self.attach_type_id
+    }
+
     /// The identifier of the types of the program that it is attached to, or 0 for the kernel's, and the number of what
     /// it is attached to in them.
     pub fn attached_to(&self) -> (u32, u32) {
-        let btf = self.attach_program.as_ref().and_then(|program| program.btf().map(|btf| btf.id()));
+        let btf = self.target().and_then(|program| program.btf().map(|btf| btf.id()));
         (btf.unwrap_or(0), self.attach_type_id)
     }
 }
@@ -134,11 +153,15 @@ impl<E: Engine> System<E> {
         if load.insn_cnt == 0 || load.insn_cnt > MOST_INSNS {
             return Err(Errno::E2BIG);
         }
-        let attach_program = match (load.attach_prog_fd, load.attach_btf_id) {
-            (0, _) => None,
-            // It may also be types of a module: there are none.
-            (descriptor, _) => {
-                Some(caller.handle(descriptor).and_then(|handle| handle.program()).or(Err(Errno::EINVAL))?)
+        let attach_program = match load.attach_prog_fd {
+            0 => None,
+            descriptor => {
+                let target = caller.handle(descriptor).or(Err(Errno::EINVAL))?;
+                match target.object() {
+                    // The types that are meant without it, too.
+                    Object::Btf(btf) if btf.is_kernel() => None,
+                    _ => Some(target.program()?),
+                }
             }
         };
         if load.attach_btf_id != 0 && !WITH_TARGET.contains(&load.prog_type) {
@@ -200,7 +223,7 @@ impl<E: Engine> System<E> {
             functions: parts.functions,
             lines: parts.lines,
             attach_type_id: load.attach_btf_id,
-            attach_program,
+            target: Mutex::new(attach_program),
         });
         self.with(|registry| registry.programs.insert(id, &object));
         let handle = Handle::new(self.shared(), Object::Program(object));
@@ -223,10 +246,6 @@ impl<E: Engine> System<E> {
         let counts = load.func_info_cnt != 0 || load.line_info_cnt != 0;
         // Without functions and lines, Linux does not look at the rest.
         let btf = if counts { Some(caller.handle(load.prog_btf_fd)?.btf()?) } else { None };
-        if counts && load.core_relo_cnt != 0 {
-            log.line("CO-RE relocations are applied by loaders here: this runtime takes no core_relos");
-            return Err(Errno::EOPNOTSUPP);
-        }
         let functions =
             self.records(caller, load.func_info, load.func_info_cnt, load.func_info_rec_size, FUNCTION_INFO)?;
         let functions = functions
@@ -242,8 +261,41 @@ impl<E: Engine> System<E> {
             line_and_column: word(record, 3),
         });
         let lines = lines.collect();
+        if let Some(btf) = &btf {
+            self.relocate(caller, load, insns, (btf, log))?;
+        }
         let maps = self.maps_of(caller, load.fd_array, insns, log)?;
         Ok(Parts { btf, functions, lines, maps })
+    }
+
+    /// Applies the relocations that the caller leaves to the kernel.
+    fn relocate(
+        &self,
+        caller: &mut impl Caller<E>,
+        load: &ProgLoad,
+        insns: &mut [u8],
+        (btf, log): (&BtfObject<E>, &mut Log),
+    ) -> Result<(), Errno> {
+        let (count, size) = (load.core_relo_cnt, load.core_relo_rec_size);
+        if count == 0 {
+            return Ok(());
+        }
+        let records = self.records(caller, load.core_relos, count, size, CORE_RELOCATION)?;
+        let mut relocations = Vec::new();
+        for (index, record) in records.chunks_exact(CORE_RELOCATION as usize).enumerate() {
+            let offset = word(record, 0);
+            let slot = offset / 8;
+            if !offset.is_multiple_of(8) || slot >= load.insn_cnt {
+                log.line(&format!(
+                    "Invalid core_relo[{index}].insn_off:{offset} prog->len:{}",
+                    load.insn_cnt
+                ));
+                return Err(Errno::EINVAL);
+            }
+            let (ty, path, kind) = (word(record, 1), word(record, 2), word(record, 3));
+            relocations.push(CoreRelocation { slot, ty, path, kind });
+        }
+        self.engine().relocate(insns, btf.types(), &relocations, &mut |line| log.line(line))
     }
 
     /// Records of a caller, each cut or padded to `known` bytes.
@@ -289,13 +341,18 @@ impl<E: Engine> System<E> {
     ) -> Result<Vec<Arc<MapObject<E>>>, Errno> {
         let mut maps: Vec<Arc<MapObject<E>>> = Vec::new();
         let mut slot = 0;
-        while let Some(insn) = insns.get_mut(slot * 8..slot * 8 + 8) {
+        while let Some(insn) = insns.get(slot * 8..slot * 8 + 8) {
             if insn[0] != LOAD_IMM64 {
                 slot += 1;
                 continue;
             }
             let source = insn[1] >> 4;
             let number = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+            if !has_second_slot(insns, slot) {
+                // The engine says so.
+                slot += 1;
+                continue;
+            }
             let descriptor = match source {
                 MAP_FD | MAP_VALUE => number,
                 MAP_IDX | MAP_IDX_VALUE => {
@@ -331,6 +388,7 @@ impl<E: Engine> System<E> {
                 return Err(Errno::E2BIG);
             }
             let by_index = if matches!(source, MAP_FD | MAP_IDX) { MAP_IDX } else { MAP_IDX_VALUE };
+            let insn = &mut insns[slot * 8..slot * 8 + 8];
             insn[1] = insn[1] & 0xf | by_index << 4;
             insn[4..8].copy_from_slice(&(index as u32).to_le_bytes());
             slot += 2;
@@ -359,6 +417,11 @@ struct Parts<E: Engine> {
     functions: Vec<FunctionInfo>,
     lines: Vec<LineInfo>,
     maps: Vec<Arc<MapObject<E>>>,
+}
+
+/// Whether the slot behind this one is the second of a 64-bit load: only its number may not be 0.
+fn has_second_slot(insns: &[u8], slot: usize) -> bool {
+    insns.get((slot + 1) * 8..(slot + 2) * 8).is_some_and(|second| second[..4] == [0; 4])
 }
 
 fn word(record: &[u8], at: usize) -> u32 {

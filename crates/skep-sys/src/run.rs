@@ -4,6 +4,7 @@ use crate::attr::{Attr, TestRun};
 use crate::caller::Caller;
 use crate::engine::{Engine, RunRequest, RunsOn};
 use crate::errno::Errno;
+use crate::from_program::RunClient;
 use crate::system::System;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,7 +54,9 @@ impl<E: Engine> System<E> {
             cpu: run.cpu,
             batch_size: run.batch_size,
         };
-        let answer = self.engine().run(program.program(), &request)?;
+        let mut client = RunClient::new(self, caller);
+        let answer = self.engine().run(program.program(), &request, &mut client)?;
+        client.finish()?;
         if let (true, Some(context)) = (answer.context_goes_back && run.ctx_in != 0, &answer.context) {
             caller.write(run.ctx_in, context)?;
         }

@@ -37,6 +37,8 @@ pub(crate) struct Shared<E: Engine> {
     /// What is attached. Whoever locks a link or the registry as well locks this first.
     pub(crate) places: Mutex<E::Lock, Places<E>>,
     pub(crate) stats: Statistics,
+    /// The kernel's types, the first of all types.
+    pub(crate) kernel_types: Option<Arc<BtfObject<E>>>,
 }
 
 /// All objects by their identifiers.
@@ -54,12 +56,19 @@ impl<E: Engine> Clone for System<E> {
 }
 
 impl<E: Engine> System<E> {
-    /// A system without objects.
+    /// A system without objects but the kernel's types, if the engine has some.
     pub fn new(engine: E) -> Self {
-        let registry =
+        let mut registry =
             Registry { maps: Ids::new(), programs: Ids::new(), types: Ids::new(), links: Ids::new() };
+        let kernel_types = engine.kernel_types().map(|types| {
+            let id = registry.types.reserve();
+            let object = Arc::new(BtfObject::of_kernel(id, types));
+            registry.types.insert(id, &object);
+            object
+        });
         let (registry, places) = (Mutex::new(registry), Mutex::new(Places::new()));
-        Self { shared: Arc::new(Shared { engine, registry, places, stats: Statistics::default() }) }
+        let stats = Statistics::default();
+        Self { shared: Arc::new(Shared { engine, registry, places, stats, kernel_types }) }
     }
 
     /// Its engine.

@@ -13,3 +13,4 @@ pub(crate) mod stack;
 pub(crate) mod state;
 pub(crate) mod tnum;
 pub(crate) mod value;
+pub(crate) mod words;

@@ -6,6 +6,7 @@ pub(crate) mod cfg;
 pub(crate) mod config;
 pub(crate) mod env;
 pub(crate) mod exception;
+pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod global;
 pub(crate) mod halves;
@@ -16,7 +17,13 @@ pub(crate) mod violation;
 
 use crate::domain::recorded::Recorded;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};
-use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType};
+use crate::program::config::Config;
+use crate::program::extension::Extension;
+use skep_abi::{
+    ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype,
+    TargetFunction,
+};
+use skep_btf::Kind;
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -54,6 +61,8 @@ pub struct Verified {
     pub(crate) program_type: &'static ProgramType,
     pub(crate) target: Option<String>,
     pub(crate) sleepable: bool,
+    pub(crate) of: Option<Arc<TargetFunction>>,
+    pub(crate) extension: Option<Extension>,
     pub(crate) entry: Entry,
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
@@ -108,7 +117,7 @@ pub struct CallFact {
 }
 
 /// The facts about one function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionFacts {
     /// Its name.
     pub name: String,
@@ -122,6 +131,14 @@ pub struct FunctionFacts {
     pub zeroed: bool,
     /// Whether it, or a function that it calls, may end the program by `bpf_throw`.
     pub may_throw: bool,
+    /// Its prototype, if the program's types have one.
+    pub prototype: Option<Prototype>,
+    /// Whether it is verified by itself, by its prototype alone.
+    pub global: bool,
+    /// Whether its callers expect that it may move the packet.
+    pub moves_packet: bool,
+    /// Whether a helper calls it, or a function that helpers call.
+    pub in_callback: bool,
 }
 
 /// What a program uses of an element that an iterator shows, over all paths: the proof assumes that both are there.
@@ -169,6 +186,44 @@ impl Verified {
     #[inline]
     pub fn is_sleepable(&self) -> bool {
         self.sleepable
+    }
+
+    /// The function of another program that it takes the place of, or that it watches.
+    pub fn of(&self) -> Option<&Arc<TargetFunction>> {
+        self.of.as_ref()
+    }
+
+    /// Whether it takes the place of a function: its arguments are those of the function, and the host cannot run it.
+    pub fn is_extension(&self) -> bool {
+        self.extension.is_some()
+    }
+
+    /// Whether it watches a function of another program.
+    pub fn is_watcher(&self) -> bool {
+        self.of.is_some() && self.extension.is_none()
+    }
+
+    /// Checks that it may take the place of this function, or watch it.
+    ///
+    /// # Errors
+    ///
+    /// Why not, as a text.
+    pub fn fits(&self, target: &TargetFunction) -> Result<(), String> {
+        let name = &self.name;
+        match (&self.extension, &self.of) {
+            (Some(extension), _) => extension.fits(target, &Config::default()),
+            (None, Some(of)) => {
+                let known = |of: &TargetFunction| {
+                    let returns = of.btf.resolve(of.prototype.result).is_ok_and(|ty| ty.kind != Kind::Void);
+                    (of.prototype.params.len(), returns)
+                };
+                if known(of) == known(target) {
+                    return Ok(());
+                }
+                Err(format!("{name} watches a function with other arguments than {}", target.name))
+            }
+            (None, None) => Err(format!("{name} was not loaded to replace or to watch a function")),
+        }
     }
 
     /// What its runs are given.

@@ -131,7 +131,10 @@ impl<'a> Transfer<'a> {
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 return self.call_kfunc(state, id as u32);
             }
-            Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
+            Insn::CallReg { reg } => {
+                let text = format!("calls through registers ({reg})");
+                return Err(unsupported(text).in_linux("unknown opcode 8d"));
+            }
             Insn::MayGoto { offset } => return self.may_goto(state, offset),
             Insn::LoadPacket { size, base, .. } => self.load_packet(state, size, base)?,
             Insn::LoadImm64Tail => {
@@ -167,7 +170,14 @@ impl<'a> Transfer<'a> {
                         def.value_size(),
                         def.name()
                     );
-                    return Err(Violation::new(Code::OutOfBounds, text));
+                    let words = match offset {
+                        0..0x2000_0000 => format!(
+                            "invalid access to map value pointer, value_size={} off={offset}",
+                            def.value_size()
+                        ),
+                        _ => format!("direct value offset of {offset} is not allowed"),
+                    };
+                    return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
                 }
                 let offset = i32::try_from(offset).ok().filter(|at| i64::from(*at) < MAX_OFFSET);
                 let Some(offset) = offset else {
@@ -188,6 +198,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
+#[cold]
 fn unsupported(what: impl std::fmt::Display) -> Box<Violation> {
     Violation::new(Code::Unsupported, format!("{what}: not supported yet"))
 }

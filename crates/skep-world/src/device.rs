@@ -3,6 +3,26 @@
 use crate::mac::MacAddr;
 use ipnet::IpNet;
 
+/// What an end of a pair is that only programs connect (Linux's `netkit`): its programs decide about each packet that
+/// it sends to the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Netkit {
+    /// Whether programs of both ends are attached to this one.
+    pub primary: bool,
+    /// What becomes of packets about which no program decides.
+    pub policy: NetkitPolicy,
+}
+
+/// What becomes of packets about which no program decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NetkitPolicy {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They are dropped.
+    Blackhole,
+}
+
 /// A network device. Made by [`Device::new`], then given to [`crate::Machine::add_device`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,6 +41,8 @@ pub struct Device {
     pub forwarding: bool,
     /// The other end of a pair, by index: what one end sends comes in at the other.
     pub peer: Option<u32>,
+    /// If only programs connect it to its peer.
+    pub netkit: Option<Netkit>,
     /// The network namespace that it is in. Default: 0.
     pub namespace: u32,
     /// Its addresses with the networks that they are in.
@@ -38,6 +60,7 @@ impl Device {
             up: true,
             forwarding: true,
             peer: None,
+            netkit: None,
             namespace: 0,
             addresses: Vec::new(),
         }
@@ -68,6 +91,13 @@ impl Device {
     #[must_use]
     pub fn address(mut self, address: IpNet) -> Self {
         self.addresses.push(address);
+        self
+    }
+
+    /// The same as an end of a pair that only programs connect.
+    #[must_use]
+    pub const fn netkit(mut self, netkit: Netkit) -> Self {
+        self.netkit = Some(netkit);
         self
     }
 

@@ -60,6 +60,29 @@ pub enum Error {
         /// The cookie.
         cookie: u64,
     },
+    /// There is no such socket.
+    #[error("there is no socket with cookie {cookie}: add one with Machine::add_socket")]
+    NoSocket {
+        /// The cookie.
+        cookie: u64,
+    },
+    /// A socket is in no group.
+    #[error(
+        "the socket with cookie {cookie} shares its address with no other: set Socket::reuse_port of one that is not \
+         connected"
+    )]
+    NoGroup {
+        /// The cookie.
+        cookie: u64,
+    },
+    /// A device is not the first end of a pair that only programs connect.
+    #[error(
+        "device {index} is no primary netkit device: programs of both ends of a pair are attached to that one"
+    )]
+    NoNetkit {
+        /// The device's index.
+        index: u32,
+    },
     /// Memory cannot be added.
     #[error("{len} bytes of memory at {address:#x}: {why}")]
     Memory {

@@ -90,6 +90,28 @@ pub enum Arrival<'a> {
     Stopped(FibResult),
 }
 
+/// What a machine does with a packet that one of its sockets sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Departure<'a> {
+    /// It is for the machine itself.
+    Own {
+        /// The device that has the address.
+        device: &'a Device,
+    },
+    /// It is sent.
+    Sent {
+        /// The device that sends it.
+        device: &'a Device,
+        /// The next hop, by address.
+        next_hop: IpAddr,
+        /// Its Ethernet address, if that is known.
+        destination: Option<MacAddr>,
+    },
+    /// It goes nowhere, because of this; not [`FibResult::Forward`] and not [`FibResult::NoNeighbour`].
+    Stopped(FibResult),
+}
+
 /// The next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -164,6 +186,39 @@ pub(crate) fn arrival<'a>(machine: &'a Machine, from: &Device, to: IpAddr, lengt
         return Arrival::Forwarded { device, destination };
     }
     Arrival::Stopped(stopped(machine, from, route, to, length))
+}
+
+/// See [`Machine::departure`].
+pub(crate) fn departure(
+    machine: &Machine,
+    (namespace, bound): (u32, Option<u32>),
+    to: IpAddr,
+    length: u32,
+) -> Departure<'_> {
+    let find = |viewer| machine.tables(viewer)?.route(machine.routes(), to);
+    let route = match bound {
+        Some(device) => find(Viewer::Device(device)),
+        None => find(Viewer::Namespace(namespace)),
+    };
+    let found = route.and_then(|route| Some((route, machine.find_device(route.device)?)));
+    let Some((route, device)) = found else { return Departure::Stopped(FibResult::NotForwarded) };
+    if route.kind == RouteKind::Local {
+        return Departure::Own { device };
+    }
+    if route.kind == RouteKind::Broadcast {
+        let everybody = MacAddr([0xff; 6]);
+        return Departure::Sent { device, next_hop: to, destination: Some(everybody) };
+    }
+    let query = FibQuery { length, ..FibQuery::new(device.index, to, to) };
+    let flags = FibFlags { skip_neighbour: true, ..FibFlags::default() };
+    match taken(machine, route, &query, flags) {
+        FibResult::Forward(hop) => {
+            let next_hop = hop.gateway.unwrap_or(to);
+            let destination = machine.neighbour(device.index, next_hop);
+            Departure::Sent { device, next_hop, destination }
+        }
+        stopped => Departure::Stopped(stopped),
+    }
 }
 
 /// Why a packet goes nowhere.

@@ -30,8 +30,8 @@
 //! ```
 
 use crate::{
-    Cgroup, Clock, Device, Error, MacAddr, Machine, Protocol, Random, Route, RouteKind, Socket, SocketState,
-    TABLE_MAIN, Task,
+    Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind,
+    Socket, SocketState, TABLE_MAIN, Task,
 };
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -99,6 +99,8 @@ struct File {
     cgroup: Vec<CgroupOf>,
     task: Option<TaskOf>,
     #[serde(default)]
+    other_task: Vec<TaskOf>,
+    #[serde(default)]
     memory: Vec<MemoryOf>,
 }
 
@@ -117,6 +119,24 @@ struct DeviceOf {
     #[serde(default)]
     addresses: Vec<Net>,
     peer: Option<String>,
+    netkit: Option<NetkitOf>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetkitOf {
+    #[serde(default)]
+    primary: bool,
+    #[serde(default)]
+    policy: PolicyOf,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PolicyOf {
+    #[default]
+    Pass,
+    Blackhole,
 }
 
 #[derive(Deserialize)]
@@ -161,6 +181,8 @@ struct SocketOf {
     priority: u32,
     #[serde(default)]
     cgroup: u64,
+    #[serde(default)]
+    reuse_port: bool,
 }
 
 #[derive(Deserialize)]
@@ -318,18 +340,8 @@ impl Described {
             let CgroupOf { id, path, parent, classid } = of;
             machine.cgroups.insert(id, Cgroup { id, path, parent, classid });
         }
-        machine.task = file.task.map(|of| Task {
-            pid: of.pid,
-            tgid: of.tgid.unwrap_or(of.pid),
-            uid: of.uid,
-            gid: of.gid,
-            comm: of.comm,
-            cgroup: of.cgroup,
-            address: of.address.map_or(0, |address| address.0),
-            kernel_stack: of.kernel_stack.into_iter().map(|address| address.0).collect(),
-            user_stack: of.user_stack.into_iter().map(|address| address.0).collect(),
-            pid_namespace: of.pid_namespace,
-        });
+        machine.task = file.task.map(task);
+        machine.tasks = file.other_task.into_iter().map(|of| (of.pid, task(of))).collect();
         for (number, of) in (1..).zip(file.memory) {
             let mut bytes = of.bytes;
             bytes.extend(of.text.into_iter().flat_map(|text| text.into_bytes().into_iter().chain([0])));
@@ -342,12 +354,34 @@ impl Described {
     }
 }
 
+fn task(of: TaskOf) -> Task {
+    Task {
+        pid: of.pid,
+        tgid: of.tgid.unwrap_or(of.pid),
+        uid: of.uid,
+        gid: of.gid,
+        comm: of.comm,
+        cgroup: of.cgroup,
+        address: of.address.map_or(0, |address| address.0),
+        kernel_stack: of.kernel_stack.into_iter().map(|address| address.0).collect(),
+        user_stack: of.user_stack.into_iter().map(|address| address.0).collect(),
+        pid_namespace: of.pid_namespace,
+    }
+}
+
 fn device(of: &DeviceOf) -> Device {
     let mut device = Device::new(&of.name).index(of.index).namespace(of.namespace);
     device.mac = of.mac.as_ref().map_or(device.mac, |mac| mac.0);
     device.mtu = of.mtu.unwrap_or(device.mtu);
     device.up = of.up.unwrap_or(device.up);
     device.forwarding = of.forwarding.unwrap_or(device.forwarding);
+    device.netkit = of.netkit.map(|of| {
+        let policy = match of.policy {
+            PolicyOf::Pass => NetkitPolicy::Pass,
+            PolicyOf::Blackhole => NetkitPolicy::Blackhole,
+        };
+        Netkit { primary: of.primary, policy }
+    });
     device.addresses = of.addresses.iter().map(|net| net.0).collect();
     device
 }
@@ -430,6 +464,7 @@ fn socket(of: &SocketOf) -> Socket {
     }
     (socket.cookie, socket.namespace, socket.uid) = (of.cookie, of.namespace, of.uid);
     (socket.mark, socket.priority, socket.cgroup) = (of.mark, of.priority, of.cgroup);
+    socket.reuse_port = of.reuse_port;
     socket
 }
 

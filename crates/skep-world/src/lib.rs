@@ -48,9 +48,9 @@ mod tests;
 mod views;
 
 pub use clock::Clock;
-pub use device::Device;
+pub use device::{Device, Netkit, NetkitPolicy};
 pub use error::Error;
-pub use fib::{Arrival, FibError, FibFlags, FibHop, FibQuery, FibResult};
+pub use fib::{Arrival, Departure, FibError, FibFlags, FibHop, FibQuery, FibResult};
 pub use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use mac::{MacAddr, NotMac};
 pub use machine::Machine;

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::fib::{self, Arrival, FibError, FibFlags, FibQuery, FibResult};
+use crate::fib::{self, Arrival, Departure, FibError, FibFlags, FibQuery, FibResult};
 use crate::mac::MacAddr;
 use crate::memory::Memory;
 use crate::neighbours::Neighbours;
@@ -36,6 +36,8 @@ pub struct Machine {
     pub cgroups: BTreeMap<u64, Cgroup>,
     /// The task that programs run in, if there is one.
     pub task: Option<Task>,
+    /// Other tasks, by the number of their thread (`pid`).
+    pub tasks: BTreeMap<u32, Task>,
     /// What programs may read by address.
     pub memory: Memory,
 }
@@ -96,6 +98,16 @@ impl Machine {
             self.device_mut(one)?.peer = Some(other);
         }
         Ok((a, b))
+    }
+
+    /// The task whose thread has that number: the one that programs run in, or another.
+    pub fn task_numbered(&self, pid: u32) -> Option<&Task> {
+        self.task.as_ref().filter(|task| task.pid == pid).or_else(|| self.tasks.get(&pid))
+    }
+
+    /// The numbers of all tasks, some of them maybe twice.
+    pub fn task_numbers(&self) -> impl Iterator<Item = u32> {
+        self.task.iter().map(|task| task.pid).chain(self.tasks.keys().copied())
     }
 
     /// A cgroup's number and those that it is in, up to the root. Ends where a cgroup is unknown or the numbers go in a
@@ -244,6 +256,28 @@ impl Machine {
         self.sockets.all()
     }
 
+    /// The socket with this cookie.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSocket`].
+    pub fn socket(&self, cookie: u64) -> Result<&Arc<Socket>, Error> {
+        self.sockets.with_cookie(cookie).ok_or(Error::NoSocket { cookie })
+    }
+
+    /// As [`Machine::find_socket`], among the sockets that are connected to `remote`, or, if that is `None`, among
+    /// those that are connected to nobody.
+    pub fn find_socket_of(
+        &self,
+        namespace: u32,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
+        device: Option<u32>,
+    ) -> Option<&Arc<Socket>> {
+        self.sockets.with_end(namespace, protocol, local, remote, device)
+    }
+
     /// The socket of a namespace that receives what is sent from `remote` to `local` and comes in on that device: a
     /// connected one before others, then the most specific address, then the one that was added first.
     pub fn find_socket(
@@ -288,6 +322,18 @@ impl Machine {
     #[inline]
     pub fn arrival(&self, from: &Device, destination: IpAddr, length: u32) -> Arrival<'_> {
         fib::arrival(self, from, destination, length)
+    }
+
+    /// What becomes of a packet of `length` bytes to this address that a socket of the namespace sends. `device`: the
+    /// one that the socket is bound to.
+    pub fn departure(
+        &self,
+        namespace: u32,
+        device: Option<u32>,
+        destination: IpAddr,
+        length: u32,
+    ) -> Departure<'_> {
+        fib::departure(self, (namespace, device), destination, length)
     }
 
     /// Arranges the routes and sockets for look-ups, unless that has been done. Takes time in proportion to their

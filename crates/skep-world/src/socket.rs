@@ -14,6 +14,15 @@ pub enum Protocol {
     Udp,
 }
 
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
 /// The state of a TCP socket, with Linux's numbers; of UDP sockets, `Established` and `Closed` are meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -60,6 +69,9 @@ pub struct Socket {
     pub priority: u32,
     /// Its cgroup, by number.
     pub cgroup: u64,
+    /// Whether it shares its address with others (`SO_REUSEPORT`): those of a namespace with the same protocol, address
+    /// and device are a group.
+    pub reuse_port: bool,
     /// The options that programs read and set.
     pub options: SocketOptions,
     /// The numbers of its connection, for TCP.
@@ -100,6 +112,7 @@ impl Socket {
             mark: 0,
             priority: 0,
             cgroup: 0,
+            reuse_port: false,
             options: SocketOptions::new(),
             tcp: Tcp::new(),
         }

@@ -24,6 +24,7 @@ pub(crate) struct Sockets {
 struct Found {
     receivers: HashMap<Receiver, usize>,
     listeners: HashMap<(u32, SocketAddr), usize>,
+    cookies: HashMap<u64, usize>,
     /// The addresses at which unconnected sockets are, by namespace, protocol and port.
     bound: BTreeMap<(u32, Protocol, u16), BTreeSet<IpAddr>>,
 }
@@ -52,6 +53,7 @@ impl Found {
             let (ip, port) = (local.ip(), local.port());
             let receiver = Receiver { namespace, protocol, ip, port, remote, device };
             new.receivers.entry(receiver).or_insert(place);
+            new.cookies.insert(socket.cookie, place);
             if socket.state == SocketState::Listen {
                 new.listeners.entry((namespace, plain(local))).or_insert(place);
             }
@@ -122,17 +124,33 @@ impl Sockets {
         remote: SocketAddr,
         device: Option<u32>,
     ) -> Option<&Arc<Socket>> {
+        self.with_end(namespace, protocol, local, Some(remote), device)
+            .or_else(|| self.with_end(namespace, protocol, local, None, device))
+    }
+
+    /// The best socket that is connected to `remote`, or to nobody.
+    pub(crate) fn with_end(
+        &self,
+        namespace: u32,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
+        device: Option<u32>,
+    ) -> Option<&Arc<Socket>> {
         if self.all.is_empty() {
             return None;
         }
         let receivers = &self.found().receivers;
         let port = local.port();
-        let first = [Some(remote), None].into_iter().find_map(|remote| {
-            places(local.ip(), device).find_map(|(ip, device)| {
-                receivers.get(&Receiver { namespace, protocol, ip, port, remote, device })
-            })
+        let first = places(local.ip(), device).find_map(|(ip, device)| {
+            receivers.get(&Receiver { namespace, protocol, ip, port, remote, device })
         });
         self.all.get(*first?)
+    }
+
+    /// See [`crate::Machine::socket`].
+    pub(crate) fn with_cookie(&self, cookie: u64) -> Option<&Arc<Socket>> {
+        self.all.get(*self.found().cookies.get(&cookie)?)
     }
 
     /// See [`crate::Machine::listener`].

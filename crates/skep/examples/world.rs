@@ -1,12 +1,15 @@
-//! A machine for programs to run in: a firewall with a load balancer behind it, and a packet's whole way through them.
+//! A machine for programs to run in: a firewall with a load balancer behind it, and a packet's whole way through them,
+//! and through programs in the machine's own network stack.
 //!
 //! ```console
 //! $ cargo run -p skep --example world
 //! ```
 
 use skep::abi::{MapDef, MapKind, ProgramType};
-use skep::world::{Clock, Device, Machine, Place, Protocol, Random, Route, Socket, World};
-use skep::{Context, Object, Packet, Runtime, UpdateFlags};
+use skep::world::{
+    Clock, Device, Family, Fate, Machine, Place, Point, Protocol, Random, Route, Socket, World,
+};
+use skep::{Context, Object, Packet, Program, Runtime, UpdateFlags};
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,11 +48,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         trace.show(&world.machine()).to_string(),
         "eth0 xdp: firewall pass\neth0 xdp: balancer tx\nsent by eth0"
     );
-    sockets(&world, &runtime)
+    drop((_first, _second));
+    let balancer = sockets(&world, &runtime)?;
+    stack(&world, &runtime, &balancer)
 }
 
 /// A program that gives all ports to one server.
-fn sockets(world: &World, runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
+fn sockets(world: &World, runtime: &Runtime) -> Result<Program, Box<dyn std::error::Error>> {
     let text = "
         r6 = r1
         *(u32 *)(r10 - 4) = 0
@@ -70,13 +75,14 @@ fn sockets(world: &World, runtime: &Runtime) -> Result<(), Box<dyn std::error::E
     let bytecode = skep::isa::encode_bytes(&skep::isa::assemble(text)?)?;
     let sk_lookup = ProgramType::from_name("sk_lookup").ok_or("a type of Linux")?;
     let servers = MapDef::new("servers", MapKind::Sockmap, 4, 8, 1);
-    let object = Object::from_bytecode_and_maps("steer", sk_lookup, &bytecode, [servers])?;
+    let object = Object::from_bytecode_and_maps("balancer", sk_lookup, &bytecode, [servers])?;
     let module = runtime.load(&object)?;
     let (steer, servers) = (&module.programs()[0], module.map("servers").ok_or("it has one")?);
 
     // ANCHOR: sockets
-    let server =
-        world.change(|machine| machine.add_socket(Socket::listening(([203, 0, 113, 1], 8080).into())))?;
+    let mut server = Socket::listening(([203, 0, 113, 1], 8080).into());
+    server.cgroup = 7;
+    let server = world.change(|machine| machine.add_socket(server))?;
     servers.set_member(&0_u32.to_ne_bytes(), skep::socket_member(server.clone()), UpdateFlags::Any)?;
 
     let to = "203.0.113.1:443".parse()?;
@@ -91,7 +97,47 @@ fn sockets(world: &World, runtime: &Runtime) -> Result<(), Box<dyn std::error::E
     assert_eq!(steer.run_context(&mut request)?, 1);
     assert_eq!(request.chosen(), Some(&server));
     // ANCHOR_END: sockets
+    Ok(steer.clone())
+}
+
+/// A firewall, a balancer and a cgroup's filter in the machine's own network stack.
+fn stack(world: &World, runtime: &Runtime, balancer: &Program) -> Result<(), Box<dyn std::error::Error>> {
+    let returning = |name: &str, kind: &str, result: i32| -> Result<Program, Box<dyn std::error::Error>> {
+        let insns = skep::isa::assemble(&format!("r0 = {result}\nexit"))?;
+        let kind = ProgramType::from_name(kind).ok_or("a type of Linux")?;
+        Ok(runtime.load(&Object::from_insns(name, kind, insns))?.programs()[0].clone())
+    };
+    let wall = &returning("wall", "netfilter", 1)?;
+    let quota = &returning("quota", "cgroup_skb/ingress", 0)?;
+    let frame = request();
+
+    // ANCHOR: stack
+    let hook = Place::LocalIn;
+    let input = Point::Netfilter { namespace: 0, family: Family::V4, hook, priority: 0 };
+    let group = Point::Cgroup { cgroup: 7, hook: Place::CgroupIngress };
+    let _wall = world.attach_at(wall, input)?;
+    let _balancer = world.attach_at(balancer, Point::Lookup { namespace: 0 })?;
+    let _quota = world.attach_at(quota, group)?;
+
+    let trace = world.inject("eth0", &mut Packet::new(&frame))?;
+    println!("{}", trace.show(&world.machine()));
+    // ANCHOR_END: stack
+    assert_eq!(
+        trace.show(&world.machine()).to_string(),
+        "eth0 input: wall accept\neth0 socket look-up: balancer pass\neth0 cgroup ingress: quota drop\n\
+         dropped by quota: drop"
+    );
+    assert_eq!(trace.fate, Fate::Dropped { program: "quota".into(), verdict: "drop" });
     Ok(())
+}
+
+/// An Ethernet frame with a TCP segment for port 443 of `eth0`.
+fn request() -> Vec<u8> {
+    let mut frame = question([198, 51, 100, 7], [203, 0, 113, 1]);
+    frame[23] = 6;
+    frame[34..54]
+        .copy_from_slice(&[0x0f, 0xa0, 1, 187, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
+    frame
 }
 
 /// An Ethernet frame with a datagram for port 53.

@@ -53,9 +53,13 @@ impl Program {
     pub(crate) fn buffer_len(&self) -> usize {
         match self.image().input {
             Input::Buffer(buffer) => buffer.len as usize,
-            Input::Xdp | Input::Skb | Input::Context | Input::Arguments | Input::Netfilter | Input::Shown => {
-                0
-            }
+            Input::Xdp
+            | Input::Skb
+            | Input::Context
+            | Input::Arguments
+            | Input::Netfilter
+            | Input::Shown
+            | Input::Inside => 0,
         }
     }
 
@@ -152,6 +156,7 @@ impl Program {
                 // SAFETY: the caller gives as many words as the program was verified for.
                 unsafe { interpreter.run_checked(words, 0, &mut env, &regions) }
             }
+            Input::Inside => panic!("it runs inside of another program"),
             Input::Context => {
                 let context = given.expect("a context");
                 let (address, effects) = context.begin(self)?;

@@ -13,9 +13,9 @@
 //! one.
 
 use crate::error::Error;
-use crate::image::Input;
+use crate::image::{Engine, Input};
 use crate::packet::{Effects, Redirect, Sysctl};
-use crate::program::{Engine, Program};
+use crate::program::Program;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;
@@ -266,6 +266,12 @@ impl Context {
     /// (`bpf_msg_redirect_map`). The host asks for it if the result says that the packet or message passes.
     pub fn chosen(&self) -> Option<&Arc<Socket>> {
         self.effects.chosen().map(|native| native.socket())
+    }
+
+    /// Whether the last run chose this very socket (`BPF_SK_LOOKUP_F_NO_REUSEPORT`).
+    pub(crate) fn chosen_alone(&self) -> Option<bool> {
+        let sockets = self.effects.sockets.as_ref()?;
+        sockets.chosen.as_ref().map(|_| sockets.alone)
     }
 
     /// Where the last run sends the message, if it passes: [`Redirect::Stream`].

@@ -44,12 +44,14 @@
 mod change;
 mod collect;
 mod connect;
+mod entries;
 mod maps;
 mod retired;
 mod shape;
 
 pub(crate) use collect::CollectOnDrop;
 pub(crate) use connect::Connected;
+pub(crate) use entries::{EntryHook, EntryKind, WatchFns, Watchers};
 pub(crate) use shape::Shape;
 
 use crate::error::Error;
@@ -76,6 +78,8 @@ pub(crate) struct Dispatch {
     pub(crate) objects: Arc<Objects>,
     /// Whether code is never changed: then no tail call is a branch that has to be poked.
     fixed_code: bool,
+    /// What compiled code calls around watched functions.
+    watch: WatchFns,
     state: Mutex<State>,
     retired: retired::Retired,
     /// Maps with timers that programs may reach.
@@ -170,6 +174,7 @@ struct Removed {
     stubs: Vec<Text>,
     programs: Vec<Arc<Connected>>,
     maps: Vec<Arc<Map>>,
+    hooks: Vec<Arc<EntryHook>>,
     /// Whether a branch led to them.
     poked: bool,
 }
@@ -200,7 +205,8 @@ impl Drop for Registered {
         let inner: Vec<_> = array.maps.values().map(|map| key(map)).collect();
         let leaving = state.left(&inner);
         // No program refers to the map, so there are no sites. Programs that it held may still be running.
-        let programs = array.slots.into_values().filter_map(|slot| slot.program).collect();
+        let programs: Vec<_> = array.slots.into_values().filter_map(|slot| slot.program).collect();
+        Connected::left_arrays(&programs);
         let maps = array.maps.into_values().collect();
         let removed = Removed { programs, maps, ..Removed::default() };
         dispatch.retired.hold(&removed);
@@ -217,12 +223,13 @@ impl SiteRef {
 }
 
 impl Dispatch {
-    pub(crate) fn new(arena: Arena, domain: Domain, fixed_code: bool) -> Arc<Self> {
+    pub(crate) fn new(arena: Arena, domain: Domain, fixed_code: bool, watch: WatchFns) -> Arc<Self> {
         Arc::new(Self {
             arena,
             domain,
             objects: Arc::default(),
             fixed_code,
+            watch,
             state: Mutex::default(),
             retired: retired::Retired::default(),
             holders: Holders::default(),

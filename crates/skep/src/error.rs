@@ -238,6 +238,33 @@ pub enum Error {
         /// The map.
         map: String,
     },
+    /// A function of a program that cannot be replaced or watched, or not by this program.
+    #[error("{function} of program {program}: {why}")]
+    Target {
+        /// The program with the function.
+        program: String,
+        /// The function.
+        function: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+    /// A function that an extension replaces, or that programs watch, while it is to be replaced or watched.
+    #[error("{function} of program {program} is replaced or watched already: detach what is there")]
+    TargetTaken {
+        /// The program with the function.
+        program: String,
+        /// The function.
+        function: String,
+    },
+    /// A program that is in an array of programs and whose functions are to be replaced, or the other way round: a
+    /// chain of tail calls could lead through its functions again and again.
+    #[error(
+        "program {program} cannot both be in an array of programs and have functions that are replaced: end one of them first"
+    )]
+    TailCallee {
+        /// The program.
+        program: String,
+    },
     /// Programs, arrays of programs, or maps with elements that are freed, of different runtimes.
     #[error(
         "map {map}: programs, the arrays that hold them, and maps whose freed elements wait for readers must be of one runtime: \

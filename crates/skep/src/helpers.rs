@@ -31,6 +31,7 @@ mod book_tests;
 mod buffer;
 mod callback;
 mod checksum;
+pub(crate) mod client;
 pub(crate) mod conformance;
 mod cpumask;
 mod dynptr;
@@ -40,6 +41,7 @@ mod header;
 mod hooks;
 mod iterators;
 pub(crate) mod lock;
+mod machine;
 mod map;
 pub(crate) mod objects;
 pub(crate) mod over_contexts;
@@ -194,16 +196,22 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (142, helper!(header::load, 4)),
     (143, helper!(header::store, 4)),
     (144, helper!(header::reserve, 3)),
-    (148, helper!(probe::read_user, 3)),
+    (148, helper!(client::copy_from_user, 3)),
     (151, helper!(skb::cgroup_classid, 1)),
     (152, helper!(redirect::redirect_neigh, 4)),
     (153, helper!(objects::per_cpu_ptr, 2)),
     (154, helper!(objects::this_cpu_ptr, 1)),
     (155, helper!(redirect::redirect_peer, 2)),
+    (156, helper!(storage::machine_get, 4)),
+    (157, helper!(storage::machine_delete, 2)),
+    (158, helper!(machine::current_task, 0)),
     (160, helper!(system::ktime_get_coarse_ns, 0)),
     (163, helper!(route::check_mtu, 5)),
     (164, helper!(callback::for_each_map_elem, 4)),
     (165, helper!(text::snprintf, 5)),
+    (166, helper!(client::sys_bpf, 3)),
+    (167, helper!(client::btf_find_by_name_kind, 4)),
+    (168, helper!(client::sys_close, 1)),
     (169, helper!(timer::init, 3)),
     (170, helper!(timer::set_callback, 2)),
     (171, helper!(timer::start, 3)),
@@ -211,6 +219,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (173, helper!(hooks::get_func_ip, 1)),
     (174, helper!(hooks::get_attach_cookie, 1)),
     (177, helper!(print::trace_vprintk, 4)),
+    (179, helper!(client::kallsyms_lookup_name, 4)),
     (181, helper!(callback::bpf_loop, 4)),
     (182, helper!(text::strncmp, 3)),
     (186, helper!(hooks::get_retval, 0)),
@@ -234,6 +243,8 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (207, helper!(syncookie::check_ipv6, 2)),
     (208, helper!(system::ktime_get_tai_ns, 0)),
     (209, helper!(user_ring::drain, 4)),
+    (210, helper!(storage::machine_get, 4)),
+    (211, helper!(storage::machine_delete, 2)),
 ];
 
 /// The number of `bpf_tail_call`.
@@ -241,6 +252,7 @@ pub(crate) const TAIL_CALL: u32 = 12;
 
 /// Linux's error numbers, negated as helpers return them.
 pub(crate) mod errno {
+    pub(crate) const EPERM: u64 = -1i64 as u64;
     pub(crate) const ENOENT: u64 = -2i64 as u64;
     pub(crate) const E2BIG: u64 = -7i64 as u64;
     pub(crate) const ENOMEM: u64 = -12i64 as u64;
@@ -273,7 +285,7 @@ mod tests {
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
     /// without a packet, `TEXT` by a string that is not a number, `QUEUE` by an empty queue, `NOTHING` by a null
     /// dynptr.
-    const FAILING: [(u32, [u64; 5]); 22] = [
+    const FAILING: [(u32, [u64; 5]); 23] = [
         (4, [OUT, BYTES, 9, 0, 0]),
         (16, [OUT, BYTES, 0, 0, 0]),
         (20, [CONTEXT, OUT, BYTES, 0, 0]),
@@ -294,6 +306,7 @@ mod tests {
         (148, [OUT, BYTES, 9, 0, 0]),
         (165, [OUT, BYTES, TEXT, 0, 0]), // shorter than the memory
         (165, [OUT, BYTES, TEXT, 0, 4]),
+        (179, [TEXT, 2, 0, OUT, 0]),
         (189, [CONTEXT, 0, OUT, BYTES, 0]),
         (201, [OUT, BYTES, NOTHING, 0, 0]),
     ];

@@ -160,6 +160,12 @@ impl Hook {
         Ok(self.inner.list().attached.iter().map(|attached| attached.program.clone()).collect())
     }
 
+    /// Whether nothing is attached. Takes the lock of changes, and no virtual CPU.
+    pub(crate) fn is_empty(&self) -> bool {
+        let _unchanged = self.inner.lock();
+        self.inner.list().attached.is_empty()
+    }
+
     /// Passes each program to `run`, until that returns true.
     #[inline]
     pub(crate) fn until(&self, run: impl FnMut(&Program) -> bool) -> Result<(), Error> {
@@ -236,6 +242,7 @@ impl Hook {
             if !Arc::ptr_eq(program.shared(), &inner.shared) {
                 return Err(Error::ForeignProgram { program: name() });
             }
+            program.check_runs_alone()?;
             let given = Shape::of(program.image());
             let agreed = *changing.shape.get_or_insert(given);
             if agreed != given {

@@ -6,7 +6,8 @@
 use crate::error::Error;
 use crate::shown::Layout;
 use skep_abi::{Linkage, RunEnv};
-use skep_interp::{FindProgram, Interpreter};
+use skep_btf::Btf;
+use skep_interp::{EnterFunction, FindProgram, Interpreter};
 use skep_isa::{CallTarget, Insn};
 use skep_jit::{Compiled, TailEntry};
 use skep_maps::Map;
@@ -14,9 +15,19 @@ use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// How a program is executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// Machine code.
+    #[default]
+    Jit,
+    /// The interpreter: the oracle, for tests and comparisons.
+    Interpreter,
+}
 
 /// The time that loading a program took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +65,11 @@ pub(crate) struct Image {
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
     pub(crate) counted: Counted,
+    /// The types of its object, if its functions may be replaced and watched.
+    pub(crate) types: Option<Arc<Btf>>,
+    /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the
+    /// program's entries; the partner is the Acquire load at the function's beginning.
+    pub(crate) entries: Box<[AtomicPtr<()>]>,
 }
 
 /// Runs while they are counted.
@@ -98,6 +114,8 @@ pub(crate) enum Input {
     Buffer(Buffer),
     /// The structure or the bytes of a [`crate::Context`].
     Context,
+    /// What the program around it passes: an extension, or a program that watches a function.
+    Inside,
     /// A packet in a hook of the packet filter.
     Netfilter,
     /// The arguments of a member of a table ([`crate::OpsMember`]).
@@ -181,6 +199,7 @@ impl Image {
         &self,
         loads: impl FnOnce() -> Result<Arc<Loads>, Error>,
         find: FindProgram,
+        enter: EnterFunction,
     ) -> Result<&Interpreter, Error> {
         if self.interpreter.get().is_none() {
             let probes = self.verified.facts().iter().any(|fact| fact.reached && fact.probe);
@@ -190,7 +209,15 @@ impl Image {
                     Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
                     None => Interpreter::new(&self.verified, &self.linkage),
                 }
-                .map(|interpreter| interpreter.find_programs(find)),
+                .map(|interpreter| {
+                    let interpreter = interpreter.find_programs(find);
+                    if self.entries.is_empty() {
+                        return interpreter;
+                    }
+                    // The image keeps its interpreter.
+                    let own = std::ptr::from_ref(self).expose_provenance() as u64;
+                    interpreter.enter_functions(own, enter)
+                }),
             );
         }
         // Another thread may have made the same one first.

@@ -12,8 +12,9 @@
 mod objects;
 
 use crate::error::{Error, IterateFault};
+use crate::image::Engine;
 use crate::packet::{Effects, SeqOutput};
-use crate::program::{Engine, Program};
+use crate::program::Program;
 use crate::shown::{Argument, Layout, Structure};
 use skep_abi::{MapFlags, MapKind};
 use skep_maps::Map;

@@ -66,6 +66,7 @@ mod contract;
 mod dispatch;
 mod error;
 mod expiry;
+mod extension;
 pub mod function;
 #[cfg(test)]
 mod growth_tests;
@@ -77,6 +78,9 @@ mod iterate;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
+mod machine_objects;
+#[cfg(test)]
+mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
 mod module;
@@ -119,15 +123,16 @@ pub mod world;
 pub use arrays::{MapArray, MapHash, ProgramArray};
 pub use context::Context;
 pub use error::{Error, IterateFault};
+pub use extension::Attachment;
 pub use hook::{Hook, Link};
-pub use image::LoadTimes;
+pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
-pub use program::{Engine, Program};
+pub use program::Program;
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
@@ -135,8 +140,8 @@ pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
     Arena, Map, MapError, MapStats, Member, Options as MapOptions, PerfEvent, PerfMapError, PerfReader,
-    PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample, SampleFields, SharedValues,
-    Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
+    PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample, SampleFields, SharedTable,
+    SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

@@ -7,6 +7,7 @@ use crate::contract;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::LoadTimes;
+use crate::machine_objects;
 use crate::module::{Module, UnusedMap};
 use crate::object::{Object, ProgramOptions, Variable};
 use crate::program::Program;
@@ -14,13 +15,15 @@ use crate::provides;
 use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
-use skep_abi::{CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind};
+use skep_abi::{
+    CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction,
+};
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_maps::objects::{Mask, Shape};
+use skep_maps::objects::{Contents, Mask, Shape};
 use skep_maps::{Arena, Map, MapError, UpdateFlags};
-use skep_verifier::{Config, Verified};
+use skep_verifier::{Abilities, Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -33,10 +36,13 @@ pub struct Linker<'a> {
     only: Option<String>,
     and: Vec<String>,
     options: ProgramOptions,
+    patchable: bool,
+    targets: BTreeMap<String, Arc<TargetFunction>>,
     given: BTreeMap<String, Arc<Map>>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
     log: Option<Box<Lines<'a>>>,
+    rules: Rules,
 }
 
 impl fmt::Debug for Linker<'_> {
@@ -46,6 +52,13 @@ impl fmt::Debug for Linker<'_> {
             .field("only", &self.only)
             .finish_non_exhaustive()
     }
+}
+
+/// What decides beside the runtime what programs may do.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rules {
+    pub(crate) strict_alignment: bool,
+    pub(crate) abilities: Abilities,
 }
 
 /// What receives the lines of a log.
@@ -82,10 +95,13 @@ impl<'a> Linker<'a> {
             only: None,
             and: Vec::new(),
             options: ProgramOptions::default(),
+            patchable: false,
+            targets: BTreeMap::new(),
             given: BTreeMap::new(),
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
             log: None,
+            rules: Rules::default(),
         }
     }
 
@@ -122,6 +138,32 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn sleepable(mut self, sleepable: bool) -> Self {
         self.options.sleepable = sleepable;
+        self
+    }
+
+    /// Lets functions of the programs be replaced and watched while they run
+    /// ([`Program::attach`](crate::Program::attach)): each function gets a branch at its entry that does nothing at
+    /// first. Needs an object with types, and a runtime that may change code
+    /// ([`fixed_code`](skep_jit::Options::fixed_code)).
+    #[must_use]
+    pub fn patchable(mut self, patchable: bool) -> Self {
+        self.patchable = patchable;
+        self
+    }
+
+    /// Verifies a program for a function of a loaded one: to take its place (`SEC("freplace")`), or to run before it
+    /// (`SEC("fentry")`) or after it (`SEC("fexit")`). The load does not attach it:
+    /// [`Program::attach`](crate::Program::attach).
+    #[must_use]
+    pub fn target(mut self, program: &str, function: Arc<TargetFunction>) -> Self {
+        self.targets.insert(program.to_owned(), function);
+        self
+    }
+
+    /// Verifies programs by other rules than skep's own.
+    #[cfg(feature = "sys")]
+    pub(crate) fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -199,20 +241,34 @@ impl<'a> Linker<'a> {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
+                strict_alignment: self.rules.strict_alignment,
+                abilities: self.rules.abilities,
                 any_table: true,
-                own_masks: true,
+                own_objects: true,
                 // Tests run programs in checking mode.
                 max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
                 ..Config::default()
             };
             let log = log.as_mut().map(|log| &mut **log as _);
-            let program = self.object.verify_for(config, name, self.options, &definitions, log)?;
+            let program = self.object.verify_for(
+                config,
+                name,
+                self.options,
+                self.targets.get(name),
+                &definitions,
+                log,
+            )?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
             check_context(&program)?;
             self.check_helpers(&program)?;
             provides::check(&program, self.object.host_types())?;
+            if provides::holds_machine_objects(&program) {
+                let memory = (&shared.domain, shared.policy);
+                let layout = machine_objects::layouts(&shared.dispatch, memory, shared.map_memory);
+                shared.machine_objects.prepare(layout)?;
+            }
             for entry in reached_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
                 steps(1);
                 if let EntryTarget::Program(name) = &entry.target
@@ -231,11 +287,12 @@ impl<'a> Linker<'a> {
             kept: types.map(|types| types as _),
             ..self.linkage(&maps)
         });
+        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
         let programs: Vec<Program> = verified
             .into_iter()
             .map(|(program, times)| {
                 let host = self.object.host_types();
-                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times)
+                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times, patchable.clone())
             })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
@@ -470,11 +527,13 @@ impl<'a> Linker<'a> {
         Ok(MapsOfLoad { by_index: maps, unused })
     }
 
-    /// Values of sockets end with them. A storage of control groups has an element from the start, since
-    /// `bpf_get_local_storage` never fails.
+    /// Values of sockets, tasks and cgroups end with them. A storage of control groups has an element from the start,
+    /// since `bpf_get_local_storage` never fails.
     fn prepare_storage(&self, map: &Arc<Map>) -> Result<(), Error> {
         match map.kind() {
-            MapKind::SkStorage => self.runtime.shared().surroundings.add_storage(map),
+            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+                self.runtime.shared().surroundings.add_storage(map)
+            }
             MapKind::CgroupStorage | MapKind::PercpuCgroupStorage => map.begin_storage()?,
             _ => {}
         }
@@ -566,7 +625,8 @@ impl<'a> Linker<'a> {
         // Only programs with types allocate others.
         let types = self.object.types().ok_or_else(|| damaged(skep_btf::Error::TypeMissing { id: ty }))?;
         let fields = types.special_fields(ty).map_err(damaged)?;
-        let shape = Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, mask: None };
+        let shape =
+            Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
         Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 
@@ -616,7 +676,7 @@ fn of_created(variables: Vec<Variable>, maps: &[Option<Arc<Map>>]) -> Vec<Variab
 /// Checks that skep runs the program's type and provides the fields of the context that it accesses.
 fn check_context(program: &Verified) -> Result<(), Error> {
     let (name, program_type) = (program.name().to_owned(), program.program_type().name);
-    if program.program_type().native.is_none() {
+    if program.program_type().native.is_none() && !program.is_watcher() {
         return Err(Error::TypeNotProvided { program: name, program_type });
     }
     match program.facts().iter().find_map(|fact| fact.foreign) {

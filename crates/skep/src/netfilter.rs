@@ -30,7 +30,9 @@ pub(crate) fn types(program_type: &ProgramType) -> Option<&'static Arc<Btf>> {
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// The first hook for packets that leave: `NF_INET_LOCAL_OUT`.
+/// The first hook for packets that leave, and the one for those that came in nowhere: `NF_INET_FORWARD`,
+/// `NF_INET_LOCAL_OUT`.
+const FORWARD: u8 = 2;
 const LOCAL_OUT: u8 = 3;
 
 /// What a run reads. Its addresses are valid as long as it is not moved.
@@ -53,8 +55,9 @@ impl NativeHook {
     pub(crate) fn new(packet: &mut Packet) -> Self {
         let pf = if packet.bytes().get(12..14) == Some(&ETHERTYPE_IPV6[..]) { IPV6 } else { IPV4 };
         let info = &packet.info;
-        let leaves = info.netfilter_hook >= LOCAL_OUT;
-        let inward = if leaves { 0 } else { info.ingress_ifindex };
+        let (sent, leaves) = (info.netfilter_hook == LOCAL_OUT, info.netfilter_hook >= FORWARD);
+        // After routing, a packet that is forwarded still has the device that it came in on.
+        let inward = if sent { 0 } else { info.ingress_ifindex };
         let devices = [inward, if leaves { info.ifindex } else { 0 }].map(u32::cast_signed);
         let state = State { hook: info.netfilter_hook, pf, devices: [0; 2] };
         Self { words: [0; 2], state, devices, skb: packet.skb(true) }

@@ -53,7 +53,9 @@ fn a_program_reads_the_hook_and_the_devices() {
         // There is none.
         (outward, info, 0),
         (outward, PacketInfo { netfilter_hook: 4, ifindex: 9, ..info }, 9),
-        (inward, PacketInfo { netfilter_hook: 4, ifindex: 9, ..info }, 0),
+        (inward, PacketInfo { netfilter_hook: 4, ifindex: 9, ..info }, 7),
+        (inward, PacketInfo { netfilter_hook: 3, ifindex: 9, ..info }, 0),
+        (outward, PacketInfo { netfilter_hook: 2, ifindex: 9, ..info }, 9),
     ] {
         assert_eq!(run(&accepts(&format!("{state}{text}"), expected), info), ACCEPT, "{text}");
     }

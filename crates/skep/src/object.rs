@@ -4,7 +4,7 @@ mod maps;
 
 use crate::error::Error;
 use maps::Maps;
-use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
+use skep_abi::{AttachTo, Context, Entry, Function, MapDef, ProgramSource, ProgramType, TargetFunction};
 use skep_isa::Insn;
 use skep_verifier::{Abilities, Config, Unverified, Verified};
 use std::path::Path;
@@ -315,10 +315,14 @@ impl Object {
         config: Config<'a>,
         program: &str,
         options: ProgramOptions,
+        target: Option<&Arc<TargetFunction>>,
         maps: &Arc<[MapDef]>,
         log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<Verified, Error> {
-        let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
+        let mut unverified = self.unverified(program, options, Arc::clone(maps), true)?;
+        if let Some(target) = target {
+            set_target(&mut unverified.source, target)?;
+        }
         let kind = unverified.source.program_type;
         let own = self.types_of_runtime(kind).or(self.host_types.as_ref());
         let shown = crate::shown::shown(kind);
@@ -412,6 +416,23 @@ impl Object {
         let known = self.programs().into_iter().map(str::to_owned).collect();
         Error::Unknown { what: "program", name: name.to_owned(), known }
     }
+}
+
+/// Makes a program one for a function of a loaded program.
+fn set_target(source: &mut ProgramSource, target: &Arc<TargetFunction>) -> Result<(), Error> {
+    match source.program_type.context {
+        Context::Arguments { of: AttachTo::ProgramFunction } => source.program_type = target.program_type,
+        Context::Arguments { of: AttachTo::FunctionEntry | AttachTo::FunctionExit } => {}
+        _ => {
+            return Err(Error::Target {
+                program: target.program.clone(),
+                function: target.name.clone(),
+                why: format!("the section of {} is not freplace, fentry or fexit", source.name),
+            });
+        }
+    }
+    source.of = Some(Arc::clone(target));
+    Ok(())
 }
 
 /// The functions of bare instructions: the program itself, and every target of a local call.

@@ -17,8 +17,9 @@
 mod types;
 
 use crate::error::Error;
+use crate::image::Engine;
 use crate::object::Object;
-use crate::program::{Engine, Program};
+use crate::program::Program;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -44,11 +44,15 @@ pub struct Packet {
     meta: usize,
     start: usize,
     end: usize,
+    /// Bytes before the ones that programs over socket buffers see first: 0, unless a socket's filter runs.
+    pub(crate) pulled: usize,
     /// What a socket buffer says of its headers, if a helper has changed that.
     headers: Option<Headers>,
     tunnel: Option<Box<Tunnel>>,
     /// The socket that it belongs to.
     socket: Option<Arc<NativeSocket>>,
+    /// Whether that socket sends it.
+    sent: bool,
     /// What the last run did besides its result.
     pub(crate) effects: Effects,
     /// The metadata; programs may change part of it.
@@ -74,9 +78,11 @@ impl Packet {
             meta: 0,
             start: 0,
             end: 0,
+            pulled: 0,
             headers: None,
             tunnel: None,
             socket: None,
+            sent: false,
             effects: Effects::default(),
             info: PacketInfo::default(),
         };
@@ -171,6 +177,26 @@ impl Packet {
     /// Sets or removes its socket. The packet keeps the socket alive.
     pub fn set_socket(&mut self, socket: Option<Arc<Socket>>) {
         self.socket = socket.map(NativeSocket::new);
+        self.sent = false;
+    }
+
+    /// The same, for a packet that the socket sends: it has come in nowhere, and has the socket's mark and priority.
+    pub(crate) fn set_sender(&mut self, socket: &Arc<Socket>) {
+        self.set_socket(Some(Arc::clone(socket)));
+        self.sent = true;
+        let info = &mut self.info;
+        (info.mark, info.priority) = (socket.mark, socket.priority);
+        (info.ingress_ifindex, info.ifindex) = (0, 0);
+    }
+
+    /// The socket that receives it, if that has been said already.
+    pub(crate) fn assigned(&self) -> Option<&Arc<Socket>> {
+        self.socket().filter(|_| !self.sent)
+    }
+
+    /// Makes it end at this place, if it is longer.
+    pub(crate) fn shorten(&mut self, bytes: usize) {
+        self.end = self.end.min(self.start + bytes);
     }
 
     #[inline]
@@ -204,7 +230,7 @@ impl Packet {
     pub(crate) fn skb(&mut self, from_network: bool) -> SkbContext {
         let base = self.buffer.as_mut_ptr() as u64;
         let whole = self.end - self.start;
-        let link = if from_network { ETHERNET.min(whole) } else { 0 };
+        let link = if from_network { ETHERNET.min(whole) } else { self.pulled.min(whole) };
         let headers = self.headers.unwrap_or_else(|| self.first_headers());
         let info = &self.info;
         let len = (whole - link) as u32;
@@ -214,7 +240,7 @@ impl Packet {
             data: base + (self.start + link) as u64,
             data_end: base + self.end as u64,
             // Only classifiers see the metadata.
-            data_meta: base + if from_network { self.start + link } else { self.meta } as u64,
+            data_meta: base + if link > 0 { self.start + link } else { self.meta } as u64,
             buffer_start: base,
             buffer_end: base + self.buffer.len() as u64,
             tstamp: info.tstamp,
@@ -224,7 +250,11 @@ impl Packet {
             pkt_type: info.pkt_type,
             protocol: headers.protocol,
             link: link as u32,
-            network: headers.network.saturating_sub(link as u32),
+            // Before the data, for programs that see the transport header first.
+            network: match self.pulled {
+                0 => headers.network.saturating_sub(link as u32),
+                _ => headers.network.wrapping_sub(link as u32),
+            },
             encapsulated: headers.encapsulated,
             vlan_present: info.vlan.is_some().into(),
             vlan_tci: vlan.tci.into(),
@@ -272,6 +302,7 @@ impl Packet {
         let assigned = self.effects.chosen().filter(|chosen| chosen.address() == context.sk);
         if let Some(assigned) = assigned {
             self.socket = Some(Arc::clone(assigned));
+            self.sent = false;
         }
     }
 
@@ -297,7 +328,7 @@ impl Packet {
         info.checksum = Checksum::of(context);
         let headers = Headers {
             protocol: context.protocol,
-            network: context.network + context.link,
+            network: context.network.wrapping_add(context.link),
             encapsulated: context.encapsulated,
         };
         // What the Ethernet header says is found anew in each run: a host or an XDP program may change it.

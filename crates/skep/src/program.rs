@@ -7,7 +7,7 @@ use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Counted, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ use skep_maps::Map;
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -37,16 +37,6 @@ pub struct Program {
     _sweep: Option<SweepOnDrop>,
 }
 
-/// How a program is executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// Machine code.
-    #[default]
-    Jit,
-    /// The interpreter: the oracle, for tests and comparisons.
-    Interpreter,
-}
-
 impl Program {
     pub(crate) fn load(
         shared: &Arc<Shared>,
@@ -55,17 +45,25 @@ impl Program {
         maps: &[Option<Arc<Map>>],
         host: Option<&Btf>,
         mut times: LoadTimes,
+        types: Option<Arc<Btf>>,
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
-        let compiled = skep_jit::compile(&verified, &linkage, shared.jit, &shared.arena)
+        let mut options = shared.jit;
+        options.patchable = types.is_some();
+        let compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         let mut layout = None;
         let input = match (verified.entry(), verified.program_type().native) {
+            _ if verified.is_extension() => Input::Inside,
+            _ if verified.is_watcher() => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Inside
+            }
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
                 // Programs that it tail-calls get the same buffer.
                 let leaves = named(&verified, maps).values().any(|map| takes_part(map));
@@ -99,12 +97,14 @@ impl Program {
                 return Err(Error::TypeNotProvided { program: name(), program_type });
             }
         };
+        let functions = vec![(); verified.functions().len()];
         let image = Image {
             name: verified.name().into(),
             maps: named(&verified, maps),
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
-            locks: verified.insns().iter().any(may_lock),
+            // An extension may take one too.
+            locks: types.is_some() || verified.insns().iter().any(may_lock),
             verified,
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
@@ -114,6 +114,8 @@ impl Program {
             layout,
             times,
             counted: Counted::default(),
+            entries: types.iter().flat_map(|_| functions.iter()).map(|_| AtomicPtr::default()).collect(),
+            types,
         };
         for map in image.maps() {
             shared.dispatch.holders.add(map);
@@ -213,6 +215,7 @@ impl Program {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a packet".into()))
             }
             Input::Shown => Err(self.wrong_input(SHOWN.into(), "a packet".into())),
+            Input::Inside => Err(self.wrong_input(INSIDE.into(), "a packet".into())),
         }
     }
 
@@ -320,6 +323,7 @@ impl Program {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a buffer".into()))
             }
             Input::Shown => Err(self.wrong_input(SHOWN.into(), "a buffer".into())),
+            Input::Inside => Err(self.wrong_input(INSIDE.into(), "a buffer".into())),
         }
     }
 
@@ -371,6 +375,16 @@ impl Program {
     /// The time that loading it took.
     pub fn load_times(&self) -> LoadTimes {
         self.image.times
+    }
+
+    /// Refuses programs that run inside of others only.
+    pub(crate) fn check_runs_alone(&self) -> Result<(), Error> {
+        if self.image.input != Input::Inside {
+            return Ok(());
+        }
+        let expected = "programs that a host runs".to_owned();
+        let given = "one that takes the place of a function of another program, or runs around it".to_owned();
+        Err(Error::WrongAttachment { program: self.name().to_owned(), expected, given })
     }
 
     pub(crate) fn wrong_input(&self, expected: String, given: String) -> Error {
@@ -490,6 +504,8 @@ impl fmt::Debug for Program {
 
 /// What programs of type `iter` take.
 const SHOWN: &str = "what an iterator shows (Program::iterate)";
+/// What runs an extension, or a program that watches a function.
+const INSIDE: &str = "a run of the program that it is attached to (Program::attach)";
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {

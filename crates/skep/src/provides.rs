@@ -2,7 +2,7 @@
 //! before compilation or a run.
 
 use crate::error::Error;
-use skep_abi::{Context, own_kfunc};
+use skep_abi::{Context, OwnReturn, own_kfunc};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 
 /// `bpf_tail_call`.
 const TAIL_CALL: u32 = 12;
+/// `bpf_get_current_task_btf`.
+const GET_CURRENT_TASK_BTF: u32 = 158;
 
 /// What the runtime provides instead.
 static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
@@ -60,6 +62,18 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
         });
     }
     Ok(())
+}
+
+/// Whether the program gets objects of the runtime's machine.
+pub(crate) fn holds_machine_objects(program: &Verified) -> bool {
+    let mut reached = program.insns().iter().zip(program.facts()).filter(|(_, fact)| fact.reached);
+    reached.any(|(insn, _)| match insn {
+        Insn::Call { target: CallTarget::Helper(id) } => *id == GET_CURRENT_TASK_BTF,
+        Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+            own_kfunc(id.cast_unsigned()).is_some_and(|own| matches!(own.returns, OwnReturn::Machine(_)))
+        }
+        _ => false,
+    })
 }
 
 /// What the runtime provides instead.

@@ -4,7 +4,8 @@ use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
-use crate::shared::{Helper, Log, Shared};
+use crate::machine_objects::MachineObjects;
+use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
@@ -153,9 +154,9 @@ impl RuntimeBuilder {
     }
 
     /// Whether other processes can map the runtime's maps as they do with a kernel: arrays with `BPF_F_MMAPABLE`, and
-    /// ring buffers of both directions ([`Map::file`](crate::Map::file)). The values of other arrays are in files too
-    /// ([`Map::shared_values`](crate::Map::shared_values)). Each of these maps takes descriptors, and ring buffers
-    /// twice the memory. Default: no.
+    /// ring buffers of both directions ([`Map::file`](crate::Map::file)). Other arrays and hash tables are in files
+    /// too ([`Map::shared_values`](crate::Map::shared_values), [`Map::shared_table`](crate::Map::shared_table)). Each of
+    /// these maps takes descriptors, and ring buffers twice the memory. Default: no.
     #[must_use]
     pub fn share_maps(mut self, share: bool) -> Self {
         self.shares_maps = share;
@@ -322,7 +323,7 @@ impl RuntimeBuilder {
         let code = self.code.landing_pads(self.jit.landing_pads);
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
-        let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code);
+        let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code, (before, after));
         Ok(Runtime {
             shared: Arc::new(Shared {
                 arena,
@@ -338,6 +339,7 @@ impl RuntimeBuilder {
                 dispatch,
                 loads: OnceLock::new(),
                 log: self.log,
+                machine_objects: Arc::new(MachineObjects::new(&self.surroundings)),
                 surroundings: self.surroundings,
                 timers: Arc::default(),
                 target_programs: Mutex::default(),

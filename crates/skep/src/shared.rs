@@ -1,8 +1,9 @@
 //! What all programs of a runtime share while they run. Helpers find it through [`RunEnv::host`].
 
-use crate::dispatch::{Connected, Dispatch};
+use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
 use crate::error::Error;
-use crate::image::Image;
+use crate::image::{Engine, Image};
+use crate::machine_objects::MachineObjects;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
 use skep_abi::{HelperFn, HelperProto, RunEnv};
@@ -12,8 +13,9 @@ use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
 
 /// Receives what programs print: the program's name and the message without its line end.
 pub(crate) type Log = dyn Fn(&str, &str) + Send + Sync;
@@ -46,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
     /// Programs of redirection targets, by number. A leaf.
     pub(crate) target_programs: Mutex<TargetPrograms>,
@@ -124,7 +127,7 @@ impl Shared {
     /// A program as the interpreter takes it.
     #[cold]
     pub(crate) fn interpreter<'a>(&self, image: &'a Image) -> Result<&'a Interpreter, Error> {
-        image.interpreter(|| self.loads(), find)
+        image.interpreter(|| self.loads(), find, enter)
     }
 
     /// Leaves sections that a run entered and did not leave. The verifier proved that every path leaves them.
@@ -133,6 +136,128 @@ impl Shared {
         for _ in 0..env.sections {
             // SAFETY: the counted sections were entered without a guard, on this thread.
             unsafe { skep_rcu::raw::leave(&self.domain) };
+        }
+    }
+}
+
+/// For the interpreter: what happens instead of a function.
+///
+/// # Safety
+///
+/// As [`skep_interp::EnterFunction`]; the first argument is the address of the program's image.
+unsafe fn enter(
+    of: u64,
+    function: usize,
+    args: &[u64; 5],
+    env: *mut RunEnv,
+    body: &mut dyn FnMut() -> u64,
+) -> Option<u64> {
+    // SAFETY: the caller's promise: the run keeps its programs.
+    let (image, shared) =
+        unsafe { (&*std::ptr::with_exposed_provenance::<Image>(of as usize), Shared::of_run(env)) };
+    // Acquire pairs with the Release of the change of the entry.
+    let hook = image.entries.get(function)?.load(Ordering::Acquire).cast::<EntryHook>();
+    // SAFETY: null, or a hook that waits for this run when it is replaced.
+    match unsafe { &hook.as_ref()?.kind } {
+        EntryKind::Extension(extension) => {
+            // A compiled program can be interpreted: both engines refuse the same programs.
+            let interpreter = shared.interpreter(extension).ok()?;
+            // SAFETY: the extension fits the function, which is called with these arguments.
+            Some(unsafe { interpreter.run_extension(*args, env) })
+        }
+        EntryKind::Watched(watchers) => {
+            let count = usize::from(watchers.arguments);
+            let mut words = [0; 7];
+            words[0] = count as u64;
+            words[1..6].copy_from_slice(args);
+            // SAFETY: the words are as compiled code has them, and the run is in progress.
+            unsafe {
+                let first = words.as_mut_ptr().add(1);
+                watch(&watchers.before, first, env, Engine::Interpreter);
+                let result = body();
+                *first.add(count) = result;
+                watch(&watchers.after, first, env, Engine::Interpreter);
+                Some(result)
+            }
+        }
+    }
+}
+
+/// For compiled code: before a watched function.
+///
+/// # Safety
+///
+/// As [`skep_jit::WatchFn`]; `data` is the address of the hook's watchers.
+pub(crate) unsafe extern "C" fn before(data: u64, words: *mut u64, env: *mut RunEnv) {
+    // SAFETY: the caller's promise: a hook waits for the runs in its stub.
+    unsafe {
+        let watchers = &*std::ptr::with_exposed_provenance::<Watchers>(data as usize);
+        watch(&watchers.before, words, without_count(env), Engine::Jit);
+    }
+}
+
+/// For compiled code: after a watched function.
+///
+/// # Safety
+///
+/// As for [`before`].
+pub(crate) unsafe extern "C" fn after(data: u64, words: *mut u64, env: *mut RunEnv) {
+    // SAFETY: as in `before`.
+    unsafe {
+        let watchers = &*std::ptr::with_exposed_provenance::<Watchers>(data as usize);
+        watch(&watchers.after, words, without_count(env), Engine::Jit);
+    }
+}
+
+fn without_count(env: *mut RunEnv) -> *mut RunEnv {
+    env.map_addr(|address| address & !(RunEnv::ALIGN - 1))
+}
+
+/// Runs the programs that watch a function. Each gets an environment of its own: it is no part of the run around it.
+///
+/// # Safety
+///
+/// `words` are the arguments, and the result if there is one, with their number before them; `env` is the environment
+/// of the run in progress.
+unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
+    // SAFETY: the caller's promise.
+    let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };
+    // A function that an exception leaves does not return.
+    if thrown != 0 {
+        return;
+    }
+    for program in programs {
+        let image: &Image = program;
+        if image.locks && skep_maps::lock::is_held() {
+            continue;
+        }
+        let context = words.expose_provenance() as u64;
+        let mut own = RunEnv {
+            context,
+            host: std::ptr::from_ref(shared) as u64,
+            program: std::ptr::from_ref(image) as u64,
+            cpu,
+            ..RunEnv::default()
+        };
+        // Not ordered with anything, as in `Program::call`.
+        let started = shared.counts_runs.load(Ordering::Relaxed).then(Instant::now);
+        // SAFETY: the program was verified for this number of words. The run around it keeps the hook, and it the
+        // program; it is in a read section.
+        unsafe {
+            match engine {
+                Engine::Jit => drop(image.entry.call(context, 0, &mut own)),
+                Engine::Interpreter => {
+                    if let Ok(interpreter) = shared.interpreter(image) {
+                        interpreter.run(context, 0, &mut own);
+                    }
+                }
+            }
+        }
+        if own.sections > 0 {
+            shared.leave_sections(&own);
+        }
+        if let Some(started) = started {
+            image.counted.add(started.elapsed());
         }
     }
 }

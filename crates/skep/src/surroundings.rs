@@ -3,6 +3,7 @@
 //! The machine is a value that is replaced as a whole: a helper that looks something up holds the lock for reading, and
 //! a change makes a new machine beside the old one. So a look-up sees one state, and waits only for the exchange.
 
+use skep_abi::MapKind;
 use skep_maps::Map;
 use skep_world::{Clock, Machine, Random};
 use std::collections::BTreeSet;
@@ -24,8 +25,10 @@ pub(crate) struct Surroundings {
     changing: Mutex<()>,
     /// Runtimes whose programs may have timers, in the order of their first such load. A leaf.
     timed: Mutex<Vec<Weak<dyn Timed>>>,
-    /// Maps with values of sockets, which end with them. A leaf.
+    /// Maps with values of sockets, tasks and cgroups, which end with them. A leaf.
     storages: Mutex<Vec<Weak<Map>>>,
+    /// Runtimes whose programs hold objects of the machine. A leaf.
+    followers: Mutex<Vec<Weak<dyn Follower>>>,
     /// Whether a step is in progress. Acquire and Release both ways: a step sees what the one before did.
     stepping: AtomicBool,
 }
@@ -39,6 +42,12 @@ pub(crate) trait Timed: Send + Sync {
     /// Calls the first of them that is due at `now`, or ends it if its element is gone. Whether it was called; `None`
     /// if nothing can be called now.
     fn expire(&self, now: u64, starts: u64) -> Option<bool>;
+}
+
+/// What follows the machine.
+pub(crate) trait Follower: Send + Sync {
+    /// The machine was replaced.
+    fn machine_changed(&self);
 }
 
 /// The most callbacks of one step.
@@ -83,6 +92,8 @@ impl Surroundings {
             let mut current = self.machine.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, Arc::new(next))
         };
+        // Before their values end: a program that makes one later sees that its owner is gone.
+        self.tell_followers();
         self.end_storages(&old);
         drop(old);
         Ok(made)
@@ -148,14 +159,29 @@ impl Surroundings {
         }
     }
 
-    /// Values of the machine's sockets in this map end with the sockets.
+    /// This is told of each change of the machine.
+    pub(crate) fn add_follower(&self, follower: Weak<dyn Follower>) {
+        let mut all = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(follower);
+    }
+
+    fn tell_followers(&self) {
+        let followers: Vec<Arc<dyn Follower>> = {
+            let all = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        followers.iter().for_each(|follower| follower.machine_changed());
+    }
+
+    /// Values of the machine's sockets, tasks or cgroups in this map end with them.
     pub(crate) fn add_storage(&self, map: &Arc<Map>) {
         let mut storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
         storages.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(map));
         storages.push(Arc::downgrade(map));
     }
 
-    /// Deletes the values of sockets that the machine no longer has.
+    /// Deletes the values of owners that the machine no longer has.
     fn end_storages(&self, old: &Machine) {
         let storages: Vec<Arc<Map>> = {
             let storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,12 +190,19 @@ impl Surroundings {
         if storages.is_empty() {
             return;
         }
-        let stay: BTreeSet<u64> = self.with(|now| now.sockets().iter().map(|socket| socket.cookie).collect());
-        let gone = old.sockets().iter().map(|socket| socket.cookie).filter(|cookie| !stay.contains(cookie));
-        for number in gone.filter_map(|cookie| u32::try_from(cookie).ok()) {
-            for map in &storages {
-                // Most have no value there. A frozen map keeps it, as it keeps everything from its host.
-                let _ = map.delete(&number.to_ne_bytes());
+        for kind in [MapKind::SkStorage, MapKind::TaskStorage, MapKind::CgrpStorage] {
+            let mut storages = storages.iter().filter(|map| map.kind() == kind).peekable();
+            if storages.peek().is_none() {
+                continue;
+            }
+            let storages: Vec<_> = storages.collect();
+            let stay: BTreeSet<u64> = self.with(|now| owners(now, kind).collect());
+            for number in owners(old, kind).filter(|number| !stay.contains(number)) {
+                let Ok(number) = u32::try_from(number) else { continue };
+                for map in &storages {
+                    // Most have no value there. A frozen map keeps it, as it keeps everything from its host.
+                    let _ = map.delete(&number.to_ne_bytes());
+                }
             }
         }
     }
@@ -178,6 +211,15 @@ impl Surroundings {
     fn advance(&self, to: u64) {
         let by = to.saturating_sub(self.clock.now());
         let _ = self.clock.step(Duration::from_nanos(by));
+    }
+}
+
+/// The numbers of the owners of values in storages of that kind.
+fn owners(machine: &Machine, kind: MapKind) -> Box<dyn Iterator<Item = u64> + '_> {
+    match kind {
+        MapKind::TaskStorage => Box::new(machine.task_numbers().map(u64::from)),
+        MapKind::CgrpStorage => Box::new(machine.cgroups.keys().copied()),
+        _ => Box::new(machine.sockets().iter().map(|socket| socket.cookie)),
     }
 }
 

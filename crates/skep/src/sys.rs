@@ -10,26 +10,40 @@
 mod attach_tests;
 #[cfg(test)]
 mod calls_tests;
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod code_tests;
+#[cfg(test)]
+mod function_tests;
 mod iterators;
 #[cfg(test)]
 mod iterators_tests;
+#[cfg(test)]
+mod kernel_types_tests;
 mod lacking;
 mod log;
 mod maps;
 mod places;
 mod programs;
+#[cfg(test)]
+mod refusals_tests;
 mod run;
+#[cfg(test)]
+mod seed_tests;
 #[cfg(test)]
 mod tests;
 
 use crate::error::Error;
+use crate::extension::Attachment;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
-use skep_btf::Btf;
+use skep_abi::MapKind;
+use skep_btf::{Btf, CheckFault};
 use skep_sys::{
-    Batch, Engine, Errno, MapRequest, Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn,
-    Shown, Value,
+    Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
+    ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown, Value,
 };
 use std::sync::Arc;
 
@@ -49,13 +63,20 @@ pub struct SysEngine {
     host_types: Option<Arc<Btf>>,
     places: Places,
     lacking: lacking::Lacking,
+    waiting: run::Waiting,
 }
 
 impl SysEngine {
     /// The engine of a runtime. `world`: the one that the runtime sees, for attachments to its devices.
     pub fn new(runtime: Runtime, world: Option<World>) -> Self {
-        let lacking = lacking::Lacking::default();
-        Self { runtime, world, host_types: None, places: Places::default(), lacking }
+        Self {
+            runtime,
+            world,
+            host_types: None,
+            places: Places::default(),
+            lacking: lacking::Lacking::default(),
+            waiting: run::Waiting::default(),
+        }
     }
 
     /// Sets the host's types, as clients see them in `/sys/kernel/btf/vmlinux`: kernel functions are named by their
@@ -63,6 +84,14 @@ impl SysEngine {
     #[must_use]
     pub fn host_types(mut self, types: Arc<Btf>) -> Self {
         self.host_types = Some(types);
+        self
+    }
+
+    /// Says that clients mean one of the world's network namespaces by a number, which in Linux is the inode of the
+    /// namespace's file. Other numbers mean the namespace with the same number.
+    #[must_use]
+    pub fn network(mut self, id: u64, namespace: u32) -> Self {
+        self.places.add_network(id, namespace);
         self
     }
 
@@ -94,6 +123,7 @@ impl Engine for SysEngine {
     type Map = SysMap;
     type Program = SysProgram;
     type PerfEvent = Arc<skep_maps::PerfEvent>;
+    type Attachment = Attachment;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -105,17 +135,61 @@ impl Engine for SysEngine {
     }
 
     fn load_types(&self, bytes: &[u8], log: &mut dyn FnMut(&str)) -> Result<Arc<Btf>, Errno> {
-        match Btf::parse(bytes) {
-            Ok(types) => Ok(Arc::new(types)),
-            Err(error) => {
-                log(&error.to_string());
-                Err(Errno::EINVAL)
-            }
+        // Clients give types alone; a file of another kind around them is none of theirs.
+        if bytes.starts_with(b"\x7fELF") {
+            log("Invalid magic");
+            return Err(Errno::EINVAL);
         }
+        let types = Btf::parse(bytes).map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
+        })?;
+        types.check().map_err(|malformed| {
+            log(&malformed.to_string());
+            match malformed.fault {
+                CheckFault::Invalid => Errno::EINVAL,
+                CheckFault::Encoding => Errno::ENOTSUPP,
+                CheckFault::Endless => Errno::EEXIST,
+                CheckFault::Deep => Errno::E2BIG,
+            }
+        })?;
+        Ok(Arc::new(types))
+    }
+
+    fn bytes_of_types<'a>(&self, types: &'a Arc<Btf>) -> &'a [u8] {
+        types.bytes()
+    }
+
+    fn kernel_types(&self) -> Option<Arc<Btf>> {
+        self.host_types.clone()
+    }
+
+    fn relocate(
+        &self,
+        insns: &mut [u8],
+        types: &Arc<Btf>,
+        relocations: &[CoreRelocation],
+        log: &mut dyn FnMut(&str),
+    ) -> Result<(), Errno> {
+        programs::relocate(insns, types, self.host_types.as_deref(), relocations).map_err(|reason| {
+            log(&reason);
+            Errno::EINVAL
+        })
     }
 
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<SysMap, Errno> {
-        SysMap::create(&self.runtime, &self.lacking, request)
+        SysMap::create(&self.runtime, (self.host_types.as_ref(), &self.lacking), request)
+    }
+
+    fn has_owner(&self, map: &Self::Map, number: u64) -> bool {
+        let Some(world) = &self.world else { return false };
+        let machine = world.machine();
+        match map.map().kind() {
+            MapKind::TaskStorage => {
+                u32::try_from(number).is_ok_and(|pid| machine.task_numbered(pid).is_some())
+            }
+            _ => machine.cgroups.contains_key(&number),
+        }
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {
@@ -170,12 +244,27 @@ impl Engine for SysEngine {
         program.facts()
     }
 
+    fn machine_code(&self, program: &SysProgram) -> MachineCode {
+        program.machine_code()
+    }
+
     fn runs_on(&self, program: &SysProgram) -> RunsOn {
         run::runs_on(program.program())
     }
 
-    fn run(&self, program: &SysProgram, request: &RunRequest) -> Result<RunAnswer, Errno> {
-        let answer = run::run(self.world.as_ref(), program.program(), request);
+    fn run(
+        &self,
+        program: &SysProgram,
+        request: &RunRequest,
+        client: &mut dyn Client,
+    ) -> Result<RunAnswer, Errno> {
+        let mut runs = run::Runs {
+            runtime: &self.runtime,
+            waiting: &self.waiting,
+            types: self.host_types.as_deref(),
+            client,
+        };
+        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer
@@ -201,8 +290,26 @@ impl Engine for SysEngine {
         self.world.as_ref().is_some_and(|world| world.machine().find_device(index).is_some())
     }
 
+    fn netkit(&self, index: u32) -> Netkit {
+        let machine = self.world.as_ref().map(|world| world.machine());
+        let device = machine.as_ref().and_then(|machine| machine.find_device(index));
+        match device.and_then(|device| Some((device.netkit?.primary, device.peer))) {
+            Some((true, peer)) => Netkit::Primary { peer: peer.unwrap_or(0) },
+            Some((false, _)) => Netkit::Peer,
+            None => Netkit::No,
+        }
+    }
+
     fn has_tracepoint(&self, name: &str) -> bool {
         places::has_tracepoint(self.host_types.as_deref(), name)
+    }
+
+    fn attach(&self, target: &SysProgram, function: u32, program: &SysProgram) -> Result<Attachment, Errno> {
+        let index = target.function(function).ok_or(Errno::EINVAL)?;
+        let attached = target.program().attach_at(index, program.program());
+        // As after a run.
+        self.runtime.release_cpu();
+        attached.map_err(|error| errno(&error))
     }
 
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {
@@ -226,6 +333,7 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
+        Error::TargetTaken { .. } | Error::TailCallee { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }
 }

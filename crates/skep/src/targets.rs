@@ -48,6 +48,7 @@ impl TargetMap {
             let given = format!("one of type {} ({given})", kind.name);
             return Err(Error::WrongAttachment { program: program.name().to_owned(), expected, given });
         }
+        program.check_runs_alone()?;
         let shared = program.shared();
         let number = shared.add_target_program(program.image());
         self.map.set_target_program(key, number)?;

@@ -7,15 +7,22 @@
 //! The machine is replaced as a whole by each change, so a helper that looks something up sees one state of it.
 
 mod attach;
+mod deliver;
+mod filter;
 mod inject;
+mod point;
 mod stack;
 mod trace;
+mod walk;
 
 use crate::runtime::RuntimeBuilder;
 use crate::surroundings::Surroundings;
 pub use attach::DeviceId;
 use attach::Points;
 pub use inject::Injector;
+#[cfg(feature = "sys")]
+pub(crate) use point::Key;
+pub use point::{Family, Point};
 pub use skep_world::*;
 use std::fmt;
 use std::sync::Arc;

@@ -63,10 +63,12 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(108, "sk_storage_delete", [Map, ANY_SOCKET], Number),
     f(145, "inode_storage_get", [Map, INODE, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
     f(146, "inode_storage_delete", [Map, INODE], Number),
-    f(156, "task_storage_get", [Map, TASK, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
-    f(157, "task_storage_delete", [Map, TASK], Number),
-    f(210, "cgrp_storage_get", [Map, CGROUP, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
-    f(211, "cgrp_storage_delete", [Map, CGROUP], Number),
+    f(156, "task_storage_get", [Map, TASK, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull)
+        .with(H::MACHINE),
+    f(157, "task_storage_delete", [Map, TASK], Number).with(H::MACHINE),
+    f(210, "cgrp_storage_get", [Map, CGROUP, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull)
+        .with(H::MACHINE),
+    f(211, "cgrp_storage_delete", [Map, CGROUP], Number).with(H::MACHINE),
     // Control group programs.
     f(101, "sysctl_get_name", [Context, UPDATE, SIZE, Anything], Number),
     f(102, "sysctl_get_current_value", [Context, WRITE, SIZE], Number),

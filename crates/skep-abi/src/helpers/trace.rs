@@ -30,7 +30,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(117, "send_signal_thread", [Anything], Number),
     f(120, "get_ns_current_pid_tgid", [Anything, Anything, WRITE, SIZE], Number),
     f(123, "get_current_ancestor_cgroup_id", [Anything], Number),
-    f(158, "get_current_task_btf", [], CURRENT).gpl().with(HelperFlags::TRUSTED_RESULT),
+    f(158, "get_current_task_btf", [], CURRENT).gpl().with(MACHINE.and(HelperFlags::TRUSTED_RESULT)),
     f(175, "task_pt_regs", [TASK], REGISTERS).gpl(),
     f(180, "find_vma", [TASK, Anything, FIND, CallbackContext, Anything], Number),
     // Stacks, events, branches.
@@ -69,5 +69,6 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(179, "kallsyms_lookup_name", [READ, SIZE0, Anything, U64_OUT], Number),
 ];
 
+const MACHINE: HelperFlags = HelperFlags::MACHINE;
 const CURRENT: RetKind = RetKind::Object { of: "task_struct", maybe_null: false };
 const REGISTERS: RetKind = RetKind::Object { of: "pt_regs", maybe_null: false };

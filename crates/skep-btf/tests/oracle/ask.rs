@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use skep_btf::{Btf, Ext};
+use skep_btf::{Btf, Error, Ext};
 
 /// Reads `bytes` as types and runs every query. Returns whether they were valid types.
 ///
@@ -18,11 +18,16 @@ pub fn check(bytes: &[u8]) -> bool {
             return false;
         }
     };
+    match btf.check() {
+        Ok(()) => every_member_has_a_size(&btf),
+        Err(malformed) => assert!(!malformed.to_string().is_empty()),
+    }
     // As the types of a module of themselves, twice.
     let len = btf.len();
     let base = Arc::new(btf);
     if let Ok(module) = Btf::parse_split(bytes, Arc::clone(&base)) {
         let own = module.len() - len;
+        let _ = module.check();
         let twin = Btf::parse_split(bytes, Arc::clone(&base)).expect("the same bytes");
         if let Ok(joined) = base.join(&[module, twin]) {
             assert_eq!(joined.len(), len + 2 * own);
@@ -66,4 +71,14 @@ pub fn check(bytes: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// Of well-formed types; only chains longer than others follow them have no end.
+fn every_member_has_a_size(btf: &Btf) {
+    for ty in btf.own_types().take(100) {
+        for member in ty.members().take(100) {
+            let size = btf.size(member.ty);
+            assert!(matches!(size, Ok(_) | Err(Error::Endless { .. })), "{ty:?} {member:?}: {size:?}");
+        }
+    }
 }

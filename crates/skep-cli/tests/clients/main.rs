@@ -3,6 +3,8 @@
 //! Each is built as its README says, in a directory that every user may read. Where the tests run as root, the
 //! application runs as nobody.
 
+mod libraries;
+
 use skep_testkit::skip;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -44,10 +46,10 @@ impl Place {
         Some(output.stdout)
     }
 
-    /// What an application prints under `skep exec`; `None` where nothing can be supervised.
-    fn exec(&self, application: &[&str]) -> Option<String> {
+    /// What an application prints under `skep exec` with these arguments; `None` where nothing can be supervised.
+    fn exec(&self, arguments: &[&str]) -> Option<String> {
         let mut command = Command::new(self.0.join("skep"));
-        command.arg("exec").arg("--").args(application).current_dir(&self.0);
+        command.arg("exec").args(arguments).current_dir(&self.0);
         if rustix::process::geteuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
@@ -86,12 +88,12 @@ fn a_program_without_a_library_counts_packets() {
     }
     // The first one of the user's path may be in a directory of root's.
     let python = ["/usr/bin/python3", "python3"].into_iter().find(|name| place.tool(name, &["-V"]).is_some());
-    let Some(out) = place.exec(&[python.unwrap(), "client.py"]) else { return };
+    let Some(out) = place.exec(&["--", python.unwrap(), "client.py"]) else { return };
     assert_eq!(out, "verdict 2, counted 42\nanon_inode:bpf-prog\nerror 13: R0 !read_ok\n");
 }
 
 #[test]
-fn a_skeleton_of_libbpf_reads_records_and_variables() {
+fn a_skeleton_of_libbpf_reads_records_samples_and_variables() {
     let place = Place::new("c");
     for file in ["events_bpf.c", "client.c"] {
         place.copy(&source("c").join(file));
@@ -106,9 +108,10 @@ fn a_skeleton_of_libbpf_reads_records_and_variables() {
     let Some(made) = made else { return skip("a client with libbpf", "bpftool not found") };
     std::fs::write(place.0.join("events.skel.h"), made).unwrap();
     place.tool("cc", &["-O2", "-I.", "client.c", "-lbpf", "-o", "client"]).expect("a C compiler");
-    let Some(out) = place.exec(&["./client"]) else { return };
+    let Some(out) = place.exec(&["--", "./client"]) else { return };
     let expected = "60 bytes: passed\n100 bytes: dropped\n64 bytes: dropped\n1500 bytes: dropped\n\
-                    packet 2: 100 bytes\npacket 3: 64 bytes\npacket 4: 1500 bytes\n4 seen, 0 lost\n";
+                    packet 2: 100 bytes\npacket 3: 64 bytes\npacket 4: 1500 bytes\n\
+                    packet 1: 60 bytes, \"who and whence\"...\n4 seen, 0 lost\n";
     assert_eq!(out, expected);
 }
 

@@ -9,29 +9,29 @@ use std::net::IpAddr;
 const NEWLINK: u16 = 16;
 const NEWADDR: u16 = 20;
 /// The size of `struct ifinfomsg`.
-const INFO: usize = 16;
+pub(super) const INFO: usize = 16;
 const LOOPBACK: u16 = 772;
 const ETHERNET: u16 = 1;
 
 /// `IFLA_*` and `IFLA_XDP_*`
-mod attribute {
-    pub(super) const ADDRESS: u16 = 1;
-    pub(super) const BROADCAST: u16 = 2;
-    pub(super) const NAME: u16 = 3;
-    pub(super) const MTU: u16 = 4;
-    pub(super) const LINK: u16 = 5;
-    pub(super) const QDISC: u16 = 6;
-    pub(super) const QUEUE: u16 = 13;
-    pub(super) const STATE: u16 = 16;
-    pub(super) const XDP: u16 = 43;
-    pub(super) const OTHER_NAME: u16 = 53;
-    pub(super) const XDP_FD: u16 = 1;
-    pub(super) const XDP_ATTACHED: u16 = 2;
-    pub(super) const XDP_FLAGS: u16 = 3;
-    pub(super) const XDP_PROG_ID: u16 = 4;
-    pub(super) const XDP_DRV_PROG_ID: u16 = 5;
-    pub(super) const XDP_SKB_PROG_ID: u16 = 6;
-    pub(super) const XDP_EXPECTED_FD: u16 = 8;
+pub(super) mod attribute {
+    pub(in super::super) const ADDRESS: u16 = 1;
+    pub(in super::super) const BROADCAST: u16 = 2;
+    pub(in super::super) const NAME: u16 = 3;
+    pub(in super::super) const MTU: u16 = 4;
+    pub(in super::super) const LINK: u16 = 5;
+    pub(in super::super) const QDISC: u16 = 6;
+    pub(in super::super) const QUEUE: u16 = 13;
+    pub(in super::super) const STATE: u16 = 16;
+    pub(in super::super) const XDP: u16 = 43;
+    pub(in super::super) const OTHER_NAME: u16 = 53;
+    pub(in super::super) const XDP_FD: u16 = 1;
+    pub(in super::super) const XDP_ATTACHED: u16 = 2;
+    pub(in super::super) const XDP_FLAGS: u16 = 3;
+    pub(in super::super) const XDP_PROG_ID: u16 = 4;
+    pub(in super::super) const XDP_DRV_PROG_ID: u16 = 5;
+    pub(in super::super) const XDP_SKB_PROG_ID: u16 = 6;
+    pub(in super::super) const XDP_EXPECTED_FD: u16 = 8;
 }
 
 /// `XDP_FLAGS_*`
@@ -216,7 +216,7 @@ pub(super) fn visible(machine: &Machine) -> impl Iterator<Item = &Device> {
 }
 
 /// The device that a request is about.
-fn named<'a>(machine: &'a Machine, request: &Request<'_>) -> Result<&'a Device, Errno> {
+pub(super) fn named<'a>(machine: &'a Machine, request: &Request<'_>) -> Result<&'a Device, Errno> {
     let index = u32_at(request.body, 4).filter(|_| request.body.len() >= INFO).ok_or(Errno::EINVAL)?;
     let attributes = Attributes::behind(request.body, INFO);
     let name = attributes.text(attribute::NAME).or_else(|| attributes.text(attribute::OTHER_NAME));

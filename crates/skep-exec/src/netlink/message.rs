@@ -71,7 +71,7 @@ pub(super) fn requests(bytes: &[u8]) -> impl Iterator<Item = Request<'_>> {
 }
 
 /// Attributes: types and contents.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {

@@ -4,11 +4,14 @@
 //! variable `SCENARIO` says.
 
 mod groups;
+mod interrupted;
 mod iterators;
+mod loaders;
 mod mapped;
 mod netlink;
 mod perf;
 mod preloaded;
+mod tables;
 
 use skep::Runtime;
 use skep::sys::SysEngine;
@@ -40,6 +43,14 @@ fn raw(command: u32, attributes: u64, size: u32) -> Result<i64, i32> {
 
 fn hash() -> i32 {
     bpf(0, &[(0, HASH.into(), 4), (4, 4, 4), (8, 8, 4), (12, 8, 4)]).unwrap() as i32
+}
+
+/// A link to a tracepoint, and its program.
+fn raw_tracepoint() -> i32 {
+    let insns: [u64; 2] = [0xb7, 0x95];
+    let (at, text) = (insns.as_ptr() as u64, c"GPL".as_ptr() as u64);
+    let program = bpf(5, &[(0, 17, 4), (4, 2, 4), (8, at, 8), (16, text, 8)]).unwrap();
+    bpf(17, &[(0, c"sys_enter".as_ptr() as u64, 8), (8, program as u64, 4)]).unwrap() as i32
 }
 
 fn update(map: i32, key: u32, value: u64) -> Result<i64, i32> {
@@ -133,6 +144,9 @@ fn application() {
             assert_ne!(said("memlock"), "0");
             bpf(22, &[(0, map as u64, 4)]).unwrap();
             assert_eq!(said("frozen"), "1");
+            let link = raw_tracepoint();
+            let name = std::fs::read_link(format!("/proc/self/fd/{link}")).unwrap();
+            assert_eq!(name.to_str(), Some("anon_inode:bpf-link"));
             // Other files are the kernel's to describe, and errors too.
             let file = std::fs::File::open("/dev/null").unwrap();
             let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
@@ -324,6 +338,8 @@ fn application() {
             assert_eq!(read("/proc/sys/net/core/bpf_jit_enable"), "1\n");
             assert_eq!(read("/proc/sys/net/core/bpf_jit_harden"), "0\n");
             assert_eq!(read("/proc/sys/kernel/unprivileged_bpf_disabled"), "0\n");
+            // The largest there is: no machine has that.
+            assert_eq!(read("/proc/sys/net/core/bpf_jit_limit"), "9223372036854775807\n");
             assert_eq!(read("/proc/kallsyms"), "");
             // A namespace with a /proc of its own can still be made.
             let new = Command::new("unshare").args(["-Urfp", "--mount-proc", "true"]).status().unwrap();
@@ -388,6 +404,18 @@ fn application() {
             assert_eq!(bpf(0, &[(0, 33, 4), (12, 1, 4), (16, 1 << 10, 4)]), Err(libc::EINVAL), "an arena");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL), "a command of the future");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL));
+            assert_eq!(bpf(36, &[(4, 0, 4)]), Err(libc::EPERM), "a token");
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let sockets = mapped::map(15, 4, 8, 4, 0);
+            let put = |descriptor: u64| {
+                let (key, value) = (0u32, descriptor);
+                let (key, value) = (&raw const key as u64, &raw const value as u64);
+                bpf(2, &[(0, sockets as u64, 4), (8, key, 8), (16, value, 8)])
+            };
+            assert_eq!(put(socket.as_raw_fd() as u64), Err(libc::EOPNOTSUPP));
+            assert_eq!(put(0), Err(libc::ENOTSOCK));
+            assert_eq!(put(500), Err(libc::EBADF));
+            assert_eq!(put(1 << 32), Err(libc::EINVAL));
             // An ordinary error.
             assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
         }
@@ -395,9 +423,12 @@ fn application() {
             let known = mapped::application(other)
                 || groups::application(other)
                 || iterators::application(other)
+                || interrupted::application(other)
+                || loaders::application(other)
                 || perf::application(other)
                 || netlink::application(other)
-                || preloaded::application(other);
+                || preloaded::application(other)
+                || tables::application(other);
             assert!(known, "no scenario {other}");
         }
     }
@@ -477,7 +508,13 @@ fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
     let Some((status, traced, _)) = supervised("asks for what lacks") else { return };
     assert!(status.success(), "{status}\n{}", traced.join("\n"));
     let refused: Vec<_> = traced.iter().filter(|line| line.starts_with("refused: ")).collect();
-    assert_eq!(refused, ["refused: command bpf(99) (2 times)", "refused: map kind arena"]);
+    let expected = [
+        "refused: command BPF_TOKEN_CREATE",
+        "refused: command bpf(99) (2 times)",
+        "refused: map element socket",
+        "refused: map kind arena",
+    ];
+    assert_eq!(refused, expected);
 }
 
 #[test]

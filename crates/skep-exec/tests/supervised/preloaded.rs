@@ -18,11 +18,11 @@ fn map(kind: u64, value: u64, entries: u64, flags: u64) -> i32 {
 }
 
 /// A command about an element, with attributes as libbpf passes them.
-fn element(command: u32, map: i32, key: u32, value: &mut [u8], flags: u64) -> Result<(), i32> {
+pub(super) fn element(command: u32, map: i32, key: u32, value: &mut [u8], flags: u64) -> Result<(), i32> {
     at(command, map, &raw const key as u64, value.as_mut_ptr() as u64, flags)
 }
 
-fn at(command: u32, map: i32, key: u64, value: u64, flags: u64) -> Result<(), i32> {
+pub(super) fn at(command: u32, map: i32, key: u64, value: u64, flags: u64) -> Result<(), i32> {
     let attributes = [map as u32 as u64, key, value, flags];
     raw(command, attributes.as_ptr() as u64, 32).map(|answer| assert_eq!(answer, 0))
 }
@@ -54,7 +54,7 @@ fn replace(file: i32, by: i32) {
 }
 
 /// Lines of `/proc/self/maps` with maps' files.
-fn mapped() -> usize {
+pub(super) fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("/memfd:bpf-map")).count()
 }
@@ -386,11 +386,11 @@ fn filters_itself() {
 }
 
 /// How often the supervisor has answered that command.
-fn answered(traced: &[String], command: &str) -> usize {
+pub(super) fn answered(traced: &[String], command: &str) -> usize {
     traced.iter().filter(|line| line.contains(&format!("bpf({command}, "))).count()
 }
 
-fn preloaded(scenario: &str) -> Option<Ran> {
+pub(super) fn preloaded(scenario: &str) -> Option<Ran> {
     if skep_preload::LIBRARY.is_none() {
         skep_testkit::skip("the library for applications", "it is not made for this target");
         return None;

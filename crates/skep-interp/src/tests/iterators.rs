@@ -167,7 +167,7 @@ fn every_kernel_function_of_the_table_is_known_to_the_checks() {
             use skep_abi::OwnParam as P;
             let known =
                 matches!(param, P::Number | P::Iterator(_) | P::Ignored | P::Type | P::Owned | P::Counted)
-                    || matches!(param, P::List | P::Tree | P::Node | P::Less | P::Mask)
+                    || matches!(param, P::List | P::Tree | P::Node | P::Less | P::Mask | P::Machine(_))
                     || matches!(param, P::Context | P::Dynptr | P::Buffer | P::Size)
                     || matches!(param, P::Work | P::Later | P::Words { .. } | P::Count | P::Out(_) | P::Map);
             assert!(known, "{}", own.name);

@@ -24,6 +24,7 @@ mod branch;
 mod call;
 mod divide;
 mod encode;
+mod entry;
 mod frame;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod hardening_tests;
@@ -41,6 +42,7 @@ use crate::port::Home;
 use crate::port::operand::Modifier;
 use crate::port::operand::{Address, Index};
 use crate::port::{self, Arch};
+use crate::watch::Watch;
 use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
 use regs::{ENV, Gpr, RESULT, SCRATCH3};
@@ -139,6 +141,10 @@ impl Arch for Aarch64 {
             (AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor, Modifier::Shift(..)) => true,
             _ => false,
         }
+    }
+
+    fn watch(watch: &Watch) -> Vec<u8> {
+        entry::watch(watch)
     }
 
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {

@@ -32,7 +32,8 @@ use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 type Features = <Native as Arch>::Features;
 
 /// All services of the host that code can use.
-pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, fixed_code: false };
+pub(super) const HARDENED: Options =
+    Options { landing_pads: true, signed_returns: true, fixed_code: false, patchable: false };
 
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
@@ -123,8 +124,7 @@ impl Program {
                 start: start as u32,
                 end: end as u32,
                 stack_bytes: 512,
-                zeroed: false,
-                may_throw: false,
+                ..FunctionFacts::default()
             })
             .collect();
         let mut program = Self {
@@ -227,6 +227,8 @@ impl Program {
             socket_buffer: self.socket_buffer,
             buffer_len: None,
             patched: !self.fixed,
+            entries: false,
+            extension: false,
             arena: self.linkage.arena(&self.insns),
         }
     }

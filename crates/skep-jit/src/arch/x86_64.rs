@@ -12,6 +12,7 @@ mod branch;
 mod call;
 mod divide;
 mod encode;
+mod entry;
 mod frame;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod hardening_tests;
@@ -29,6 +30,7 @@ use crate::port::Home;
 use crate::port::operand::Address;
 use crate::port::operand::Modifier;
 use crate::port::{self, Arch};
+use crate::watch::Watch;
 use encode::{Bytes, Cc, Group1};
 use frame::Frame;
 use regs::{ENV, Gpr};
@@ -111,6 +113,10 @@ impl Arch for X86_64 {
 
     fn takes_modifier(_: AluOp, _: Width, _: Modifier) -> bool {
         false
+    }
+
+    fn watch(watch: &Watch) -> Vec<u8> {
+        entry::watch(watch)
     }
 
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {

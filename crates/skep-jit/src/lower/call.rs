@@ -62,6 +62,7 @@ impl<A: Arch> Lowering<'_, A> {
             }
             TailCall::Site { map, index } => {
                 let code = self.emit.tail_call_site(self.labels.slot(slot + 1));
+                self.patched.push(None);
                 self.sites.push(Site { map, index, offset: 0, code: code.map(Into::into) });
             }
         }

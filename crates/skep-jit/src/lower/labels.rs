@@ -31,9 +31,15 @@ impl Labels {
         (self.slots + 1 + self.functions + function) as Label
     }
 
+    /// Where hosts enter the program's first function, if that begins with a branch that may be replaced: tail calls go
+    /// behind it.
+    pub(super) fn start(self) -> Label {
+        (self.slots + 1 + 2 * self.functions) as Label
+    }
+
     /// The target of jumps that are never taken.
     pub(super) fn trap(self) -> Label {
-        (self.slots + 1 + 2 * self.functions) as Label
+        self.start() + 1
     }
 
     /// Where helpers enter a function whose address is taken, by its number among those.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use skep_mem::{Block, CacheOptions};
 
+use crate::seed::Seed;
 use crate::values::Values;
 use crate::version::Version;
 
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) on_demand: bool,
     /// Whether values own objects.
     pub(crate) owns: bool,
+    /// What keys are hashed with.
+    pub(crate) seed: Seed,
 }
 
 /// The link of removed elements that wait, before the values; only where these own objects.

@@ -13,7 +13,7 @@ fn memory() -> Reclamation {
 }
 
 fn table(max_entries: u32) -> Hash {
-    Hash::new(&plan(max_entries), usize::MAX, &memory()).unwrap()
+    Hash::new(&plan(max_entries), usize::MAX, &memory(), None).unwrap()
 }
 
 fn plan(max_entries: u32) -> Plan {
@@ -26,6 +26,7 @@ fn plan(max_entries: u32) -> Plan {
         lru: false,
         on_demand: false,
         owns: false,
+        seed: crate::seed::Seed::random(),
     }
 }
 
@@ -186,7 +187,7 @@ fn let_run(started: &AtomicU32, threads: u32) {
 #[test]
 fn an_insertion_reports_no_memory_or_a_full_map() {
     for per_cpu in [false, true] {
-        let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory()).unwrap();
+        let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory(), None).unwrap();
         set(&table, 1, 1).unwrap();
         // As if updates in flight and objects that wait for readers used them all. SAFETY: a thread without a slot.
         let spares: Vec<_> =
@@ -205,7 +206,7 @@ fn an_insertion_reports_no_memory_or_a_full_map() {
 #[test]
 fn one_of_two_waiting_inserters_inserts_the_key() {
     for per_cpu in [false, true] {
-        let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX, &memory()).unwrap();
+        let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX, &memory(), None).unwrap();
         let started = AtomicU32::new(0);
         let insert = || {
             let (key, value) = (7_u64, [7_u64; 3]);
@@ -232,7 +233,7 @@ fn one_of_two_waiting_inserters_inserts_the_key() {
 #[test]
 fn a_handler_inside_a_bucket_s_change_reads_but_cannot_change() {
     for (per_cpu, lru) in [(false, false), (true, false), (false, true), (true, true)] {
-        let table = Hash::new(&Plan { per_cpu, lru, ..plan(8) }, usize::MAX, &memory()).unwrap();
+        let table = Hash::new(&Plan { per_cpu, lru, ..plan(8) }, usize::MAX, &memory(), None).unwrap();
         (0..8).for_each(|key| set(&table, key, key).unwrap());
         let section = table.elements.domain().enter().unwrap();
         let caller = Caller::Cpu(section.number());
@@ -279,7 +280,7 @@ fn a_handler_inside_a_bucket_s_change_reads_but_cannot_change() {
 
 #[test]
 fn a_table_evicts_nothing_from_a_locked_bucket() {
-    let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory()).unwrap();
+    let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory(), None).unwrap();
     let (here, there) = crowds(&table);
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
     let section = table.elements.domain().enter().unwrap();
@@ -298,7 +299,7 @@ fn a_table_evicts_nothing_from_a_locked_bucket() {
 
 #[test]
 fn nothing_is_evicted_for_a_key_whose_bucket_is_locked() {
-    let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory()).unwrap();
+    let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory(), None).unwrap();
     let (here, there) = crowds(&table);
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
     let section = table.elements.domain().enter().unwrap();
@@ -333,7 +334,7 @@ fn a_walk_ends_though_each_visit_inserts_another_element() {
 
 #[test]
 fn used_elements_stay_and_unused_ones_are_evicted() {
-    let table = Hash::new(&Plan { lru: true, ..plan(100) }, usize::MAX, &memory()).unwrap();
+    let table = Hash::new(&Plan { lru: true, ..plan(100) }, usize::MAX, &memory(), None).unwrap();
     let section = table.elements.domain().enter().unwrap();
     // SAFETY: a key of the table's size, and the thread's slot.
     let used = |key: u64| !unsafe { table.lookup((&raw const key).cast(), section.number()) }.is_null();
@@ -350,7 +351,7 @@ fn used_elements_stay_and_unused_ones_are_evicted() {
 #[test]
 fn a_table_of_used_elements_still_evicts() {
     for per_cpu in [false, true] {
-        let table = Hash::new(&Plan { lru: true, per_cpu, ..plan(8) }, usize::MAX, &memory()).unwrap();
+        let table = Hash::new(&Plan { lru: true, per_cpu, ..plan(8) }, usize::MAX, &memory(), None).unwrap();
         for key in 0..1000 {
             set(&table, key, key).unwrap();
             set(&table, key, key).unwrap(); // which marks it
@@ -362,7 +363,7 @@ fn a_table_of_used_elements_still_evicts() {
 
 #[test]
 fn concurrent_insertions_into_a_full_table_find_room() {
-    let table = Hash::new(&Plan { lru: true, ..plan(16) }, usize::MAX, &memory()).unwrap();
+    let table = Hash::new(&Plan { lru: true, ..plan(16) }, usize::MAX, &memory(), None).unwrap();
     thread::scope(|scope| {
         for worker in 0..4_u64 {
             let table = &table;

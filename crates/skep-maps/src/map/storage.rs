@@ -1,4 +1,4 @@
-//! Storages: elements that belong to sockets or control groups, by whose numbers they are found.
+//! Storages: elements that belong to sockets, tasks or control groups, by whose numbers they are found.
 //!
 //! A program never says the number. It passes the owner, and the helper knows the number. Elements are those of a hash
 //! table, so an element that is deleted stays as it was until the sections of its readers end. When an owner is gone,
@@ -35,9 +35,9 @@ impl Map {
 
     /// The value of the owner with that number, as [`lookup_ptr`](Self::lookup_ptr) returns it; null if there is none,
     /// if there is no memory for one, and in maps that are no storages. In storages of control groups `attach` is
-    /// how the
-    /// program is attached (`enum bpf_attach_type`); in others it is not looked at. The owner of a storage of sockets
-    /// has a number that is not 0 and has 32 bits.
+    /// how the program is attached (`enum bpf_attach_type`); in others it is not looked at. The owner of a storage of
+    /// sockets, tasks (`BPF_MAP_TYPE_TASK_STORAGE`) or cgroups (`BPF_MAP_TYPE_CGRP_STORAGE`) has a number of 32 bits,
+    /// which of a socket is not 0.
     ///
     /// Of threads that make an element at once, all get the same.
     ///
@@ -107,8 +107,9 @@ impl Map {
     fn owner(&self, owner: u64, attach: u32) -> Option<[u8; 16]> {
         let mut key = [0; 16];
         match self.kind() {
-            MapKind::SkStorage => {
-                let number = u32::try_from(owner).ok().filter(|number| *number != 0)?;
+            MapKind::SkStorage | MapKind::TaskStorage | MapKind::CgrpStorage => {
+                let is_owner = |number: &u32| *number != 0 || self.kind() != MapKind::SkStorage;
+                let number = u32::try_from(owner).ok().filter(is_owner)?;
                 key[..4].copy_from_slice(&number.to_ne_bytes());
             }
             _ if self.is_of_cgroups() => {

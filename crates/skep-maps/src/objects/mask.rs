@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use skep_abi::{SpecialField, SpecialKind};
 
-use super::{Shape, layout_of};
+use super::{Contents, Shape, layout_of};
 
 /// Bytes before the words.
 const START: u32 = 8;
@@ -29,7 +29,7 @@ impl<'a> Mask<'a> {
     pub fn shape(cpus: u32) -> Shape {
         let fields = vec![SpecialField { kind: SpecialKind::Refcount, offset: 0, size: 4 }];
         let bytes = START + 8 * cpus.div_ceil(u64::BITS);
-        Shape { bytes, fields, per_cpu: false, mask: Some(cpus) }
+        Shape { bytes, fields, per_cpu: false, contents: Contents::Mask(cpus) }
     }
 
     /// The mask at that address.
@@ -39,7 +39,8 @@ impl<'a> Mask<'a> {
     /// `address` is that of an object, in use or freed in the current section.
     pub unsafe fn at(address: u64) -> Self {
         // SAFETY: by the caller's contract.
-        let cpus = unsafe { layout_of(address) }.shape().mask.unwrap_or(0);
+        let contents = unsafe { layout_of(address) }.shape().contents;
+        let cpus = if let Contents::Mask(cpus) = contents { cpus } else { 0 };
         let first = std::ptr::with_exposed_provenance::<AtomicU64>(address as usize + START as usize);
         // SAFETY: an object of that shape has the words, aligned to 8, and they are only accessed atomically once the
         // object is made.

@@ -23,7 +23,7 @@ fn shape() -> Shape {
         field(SpecialKind::Kptr { to: 7 }, POINTER),
         field(SpecialKind::ListHead { holds: 7, node: 8 }, HEAD),
     ];
-    Shape { bytes: BYTES, fields, per_cpu: false, mask: None }
+    Shape { bytes: BYTES, fields, per_cpu: false, contents: Contents::Program }
 }
 
 /// A layout, and a section that uses it.
@@ -287,7 +287,7 @@ fn a_freed_object_is_the_same_until_its_readers_have_left() {
 fn objects_per_cpu_have_a_copy_for_each() {
     let domain = Domain::new(4).unwrap();
     let objects = Objects::default();
-    let shape = Shape { bytes: 20, fields: Vec::new(), per_cpu: true, mask: None };
+    let shape = Shape { bytes: 20, fields: Vec::new(), per_cpu: true, contents: Contents::Program };
     let layout = objects.layout((&domain, Policy::default()), 1 << 20, &shape).unwrap();
     let section = domain.enter().unwrap();
     // SAFETY: this thread's slot and its object.
@@ -325,7 +325,7 @@ fn shapes_of_strangers_are_refused_before_anything_relies_on_them() {
     let domain = Domain::new(1).unwrap();
     let objects = Objects::default();
     let refused = |bytes, fields: Vec<SpecialField>| {
-        let shape = Shape { bytes, fields, per_cpu: false, mask: None };
+        let shape = Shape { bytes, fields, per_cpu: false, contents: Contents::Program };
         objects.layout((&domain, Policy::default()), 1 << 20, &shape).unwrap_err().to_string()
     };
     assert!(refused(0, vec![]).contains("0 bytes"));
@@ -348,11 +348,11 @@ fn layouts_are_shared_by_shape_and_forgotten_with_their_programs() {
     let section = domain.enter().unwrap();
     let object = new(&one, section.number(), 0);
     drop(one);
-    let other = of(&Shape { bytes: 8, fields: Vec::new(), per_cpu: false, mask: None });
+    let other = of(&Shape { bytes: 8, fields: Vec::new(), per_cpu: false, contents: Contents::Program });
     assert_eq!(objects.layouts.lock().unwrap().len(), 2, "an object needs its layout");
     // SAFETY: this thread owns it.
     unsafe { release(object, section.number()) };
     drop(other);
-    drop(of(&Shape { bytes: 16, fields: Vec::new(), per_cpu: false, mask: None }));
+    drop(of(&Shape { bytes: 16, fields: Vec::new(), per_cpu: false, contents: Contents::Program }));
     assert_eq!(objects.layouts.lock().unwrap().len(), 1);
 }

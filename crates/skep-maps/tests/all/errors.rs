@@ -54,7 +54,7 @@ fn an_unsupported_kind_is_refused_with_the_list_of_kinds() {
             assert!(!text[start.len()..].contains(kind.name()), "{text}");
         }
     }
-    let storage = create(&def(MapKind::InodeStorage, 4, 8, 0));
+    let storage = create(&def(MapKind::StructOps, 4, 8, 1));
     assert!(matches!(storage, Err(MapError::KindNotProvided { .. })));
 }
 
@@ -497,19 +497,21 @@ fn kinds_without_special_fields_refuse_them_by_name() {
         (
             field(SpecialKind::SpinLock, 0, 4),
             "struct bpf_spin_lock",
-            "hash, array, sk_storage and cgroup_storage",
+            "hash, array, sk_storage, inode_storage, task_storage, cgrp_storage and cgroup_storage",
         ),
         (field(SpecialKind::Timer, 0, 16), "struct bpf_timer", "hash, array and lru_hash"),
         (field(SpecialKind::Workqueue, 0, 16), "struct bpf_wq", "hash, array and lru_hash"),
         (
             field(SpecialKind::KptrUntrusted { to: 1 }, 0, 8),
             "__kptr_untrusted pointer",
-            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash and sk_storage",
+            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, sk_storage, inode_storage, task_storage and \
+             cgrp_storage",
         ),
         (
             field(SpecialKind::Kptr { to: 1 }, 0, 8),
             "__kptr pointer",
-            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash and sk_storage",
+            "hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, sk_storage, inode_storage, task_storage and \
+             cgrp_storage",
         ),
     ];
     for (field, name, allowed) in cases {
@@ -528,6 +530,13 @@ fn kinds_without_special_fields_refuse_them_by_name() {
     }
     let uptr = of_kind(MapKind::Hash, 8, 24, vec![field(SpecialKind::Uptr { to: 1 }, 0, 8)]);
     let text = "map `m`: values of kind hash cannot hold a __uptr pointer, as in Linux; no kind that is provided can";
+    let storage = MapDef {
+        flags: MapFlags::NO_PREALLOC,
+        max_entries: 0,
+        fields: vec![field(SpecialKind::Uptr { to: 1 }, 0, 8)],
+        ..def(MapKind::TaskStorage, 4, 24, 0)
+    };
+    assert!(matches!(create(&storage), Err(MapError::FieldNotAllowed { allowed, .. }) if allowed.is_empty()));
     refused(create(&uptr), 95, text);
 }
 

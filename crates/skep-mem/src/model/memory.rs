@@ -84,6 +84,11 @@ impl Region {
         Ok(Self(Allocation::new(len, len.div_ceil(PAGE))))
     }
 
+    /// No model has other processes.
+    pub(crate) fn in_file(_: &str, len: usize) -> Result<Self, Error> {
+        Self::new(len)
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.0.base
     }

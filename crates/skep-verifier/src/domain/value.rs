@@ -13,7 +13,7 @@
 //! | stale address in a packet | they lay in the same packet, before the move that ended them |
 
 use crate::domain::scalar::Scalar;
-use skep_abi::{CPU_MASK, DynptrKind, StructKind};
+use skep_abi::{CPU_MASK, DynptrKind, StructKind, machine_type_name};
 use std::fmt;
 
 /// What a value is.
@@ -376,7 +376,11 @@ impl fmt::Display for Value {
                     Trust::ReadSection => "rcu_",
                     Trust::Trusted => "trusted_",
                 };
-                write!(f, "{trust}ptr{}_#{ty}(", if maybe_null { "_or_null" } else { "" })?;
+                write!(f, "{trust}ptr{}_", if maybe_null { "_or_null" } else { "" })?;
+                match machine_type_name(ty) {
+                    Some(name) => write!(f, "{name}(")?,
+                    None => write!(f, "#{ty}(")?,
+                }
             }
             Kind::Arena => return f.write_str("arena"),
             Kind::Own { ty, held, per_cpu, maybe_null } => {

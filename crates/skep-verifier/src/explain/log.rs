@@ -36,6 +36,8 @@ pub(crate) struct Log<'a> {
     /// The instruction that is being walked, and the state before it.
     current: Option<usize>,
     before: State,
+    /// The innermost frame's registers that were written since a state was kept.
+    fresh: RegSet,
     /// The start of a path whose state is not shown yet.
     start: Option<Start>,
     /// The source line that was shown last.
@@ -64,6 +66,7 @@ impl<'a> Log<'a> {
             line,
             current: None,
             before: State::default(),
+            fresh: RegSet::EMPTY,
             start: Some(Start::Function),
             shown: None,
             total_states: 0,
@@ -103,6 +106,7 @@ impl<'a> Log<'a> {
         let insn = &self.program.source.insns[slot];
         let opcode = self.opcodes.get(slot).copied().unwrap_or_default();
         let text = format!("{slot}: ({opcode:02x}) {}", self.names.insn(insn));
+        self.fresh = self.fresh.union(insn.writes());
         let (before, deeper) = (self.before.frames().len(), after.map_or(0, |after| after.frames().len()));
         if let Some(after) = after.filter(|_| deeper != before) {
             (self.line)(&text);
@@ -134,6 +138,7 @@ impl<'a> Log<'a> {
             (self.line)(&format!(" {state}"));
             self.start = Some(Start::Branch(slot as u32, self.before.top().call_slot as usize + 1));
         }
+        self.fresh = RegSet::EMPTY;
     }
 
     /// The registers that the instruction read and changed.
@@ -154,7 +159,7 @@ impl<'a> Log<'a> {
         for reg in written.union(read).union(own).iter() {
             let value = after.reg(reg);
             if value.is_made() {
-                let made = if own.contains(reg) { "_w" } else { "" };
+                let made = if own.union(self.fresh).contains(reg) { "_w" } else { "" };
                 items.push(format!("R{}{made}={}", reg.number(), self.names.value(value, depth)));
             }
         }
@@ -210,6 +215,7 @@ impl Observer for Log<'_> {
 
     fn resume(&mut self, _: usize, turn: Turn, slot: usize) {
         self.flush(None);
+        self.fresh = RegSet::EMPTY;
         self.start = Some(Start::Branch(turn.slot, slot));
     }
 
@@ -222,6 +228,7 @@ impl Observer for Log<'_> {
     }
 
     fn kept(&mut self, slot: usize) {
+        self.fresh = RegSet::EMPTY;
         self.total_states += 1;
         self.at_slot[slot] += 1;
     }

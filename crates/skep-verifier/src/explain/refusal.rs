@@ -73,6 +73,8 @@ pub struct Refusal {
     pub reason: String,
     /// What to change, if known.
     pub suggestion: Option<String>,
+    /// What Linux's verifier says of the same, in its own words, where tools look for them; one line or several.
+    pub words: Option<String>,
     /// Source file.
     pub file: Option<Arc<str>>,
     /// Source line, from 1.

@@ -44,7 +44,8 @@ pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Checked<()> {
     let mut nodes: Vec<Node> = record.stacks().iter().map(node).collect();
     let mut edges = vec![Vec::new(); nodes.len()];
     for (function, range) in env.cfg.functions.iter().enumerate() {
-        for slot in range.clone().filter(|slot| record.is_reached(*slot)) {
+        let counts = |slot: &usize| !env.config.abilities.dead_code || record.is_reached(*slot);
+        for slot in range.clone().filter(counts) {
             match env.insn(slot) {
                 Insn::Call { target: CallTarget::Local(offset) } => {
                     let callee = target(slot, offset).and_then(|to| env.cfg.function_at(to));
@@ -86,7 +87,8 @@ fn follow(
     if chain.len() >= MAX_FRAMES {
         let text = format!("calls nest deeper than {MAX_FRAMES} frames: {}", chain_text(env, nodes, chain));
         let slot = chain.last().map_or(0, |edge| edge.slot as usize);
-        return Err(Violation::at(Code::Stack, slot, text));
+        let words = format!("the call stack of {} frames is too deep !", MAX_FRAMES + 1);
+        return Err(Violation::at(Code::Stack, slot, text).in_linux(words));
     }
     if let Some(slot) = nodes[function].tail_call
         && before >= BEFORE_TAIL_CALL
@@ -96,7 +98,10 @@ fn follow(
                  tail call, found {before} in {}",
             chain_text(env, nodes, chain)
         );
-        return Err(Violation::at(Code::Stack, slot as usize, text).suggest(LESS_STACK));
+        let words = format!(
+            "tail_calls are not allowed when call stack of previous frames is {before} bytes. Too large"
+        );
+        return Err(Violation::at(Code::Stack, slot as usize, text).suggest(LESS_STACK).in_linux(words));
     }
     let sum = before + nodes[function].bytes;
     if sum > STACK_BYTES {
@@ -105,7 +110,8 @@ fn follow(
             chain_text(env, nodes, chain)
         );
         let slot = chain.last().map_or(env.cfg.functions[function].start, |edge| edge.slot as usize);
-        return Err(Violation::at(Code::Stack, slot, text).suggest(LESS_STACK));
+        let words = format!("combined stack size of {} calls is {sum}. Too large", chain.len() + 1);
+        return Err(Violation::at(Code::Stack, slot, text).suggest(LESS_STACK).in_linux(words));
     }
     for edge in &edges[function] {
         chain.push(*edge);

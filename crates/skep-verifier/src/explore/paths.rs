@@ -73,7 +73,8 @@ impl Walker<'_> {
     fn limit(&self) -> Box<Violation> {
         if self.usage.walked >= self.transfer.env.config.max_walked || self.transfer.last_id > IDS - MAX_IDS {
             let text = format!("more than {} instructions were walked over all paths", self.usage.walked);
-            return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
+            let words = format!("BPF program is too large. Processed {} insn", self.usage.walked + 1);
+            return Violation::new(Code::Limit, text).suggest(BOUND_LOOP).in_linux(words);
         }
         if self.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
             let text = format!(

@@ -154,7 +154,9 @@ impl<'a> Walker<'a> {
                     }
                     Visit::Repeats => {
                         let text = "the loop returns here without a change to anything it depends on, so it may never end";
-                        return Err(Violation::new(Code::Loop, text).suggest(BOUND_LOOP));
+                        return Err(Violation::new(Code::Loop, text)
+                            .suggest(BOUND_LOOP)
+                            .in_linux(format!("infinite loop detected at insn {slot}")));
                     }
                     Visit::New(node) => {
                         self.node = node;

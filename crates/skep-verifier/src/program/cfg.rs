@@ -4,16 +4,18 @@
 //! - No jump leads into the second slot of a 64-bit immediate load, and no second slot is without its first.
 //! - Local calls lead to the starts of functions, and the call graph has no cycle.
 //!
-//! Unreachable code is allowed: the walk never sees it, and the facts say so.
+//! Unreachable code is allowed: the walk never sees it, and the facts say so. Without the ability
+//! [`dead_code`](crate::Abilities::dead_code), some jump or call must lead to each instruction.
 
 use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
+use crate::program::extension::{Extension, extension};
 use crate::program::global::{Global, globals};
 use crate::program::prototype::{calls_back, is_next};
 use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::HelperProto;
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use std::ops::Range;
 
 /// The most slots of a program.
@@ -29,6 +31,8 @@ pub(crate) struct Cfg {
     pub(crate) may_goto: Vec<bool>,
     /// By function: how it is verified by itself, if it is.
     pub(crate) globals: Vec<Option<Global>>,
+    /// What it is as an extension, if it is one.
+    pub(crate) extension: Option<Extension>,
     /// The exception callback, if there is one.
     pub(crate) exception_callback: Option<usize>,
     /// Functions in topological order, callees first.
@@ -98,11 +102,14 @@ impl Cfg {
                 check_pair(insns, range, slot)?;
                 if let Some(offset) = insn.jump_offset() {
                     let to = target(slot, offset).filter(|to| range.contains(to)).ok_or_else(|| {
+                        let to = slot as i64 + 1 + i64::from(offset);
                         Violation::at(Code::Structure, slot, "the jump leads out of its function")
+                            .in_linux(format!("jump out of range from insn {slot} to {to}"))
                     })?;
                     if matches!(insns[to], Insn::LoadImm64Tail) {
                         let text = "the jump leads into the middle of a 64-bit immediate load";
-                        return Err(Violation::at(Code::Structure, slot, text));
+                        return Err(Violation::at(Code::Structure, slot, text)
+                            .in_linux(format!("jump into the middle of ldimm64 insn {}", to - 1)));
                     }
                     arrivals[to].count();
                     arrivals[to].backward |= to <= slot;
@@ -131,6 +138,7 @@ impl Cfg {
                                 slot,
                                 "the call does not lead to the start of a function",
                             )
+                            .in_linux("call to invalid destination")
                         })?;
                     arrivals[functions[callee].start].count();
                     calls[index].push((slot, callee));
@@ -139,7 +147,8 @@ impl Cfg {
                     let next = next_slot(insns, slot);
                     if next >= range.end {
                         let text = "control falls off the end of the function: expected an exit or a jump";
-                        return Err(Violation::at(Code::Structure, slot, text));
+                        return Err(Violation::at(Code::Structure, slot, text)
+                            .in_linux("last insn is not an exit or jmp"));
                     }
                     arrivals[next].count();
                 }
@@ -148,8 +157,12 @@ impl Cfg {
         let callees_first = callees_first(&calls, &functions)?;
         let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
         let globals = globals(program, config, at);
+        let extension = extension(program, config, globals[0].as_ref())?;
         let exception_callback = exception_callback(program, &globals)?;
-        Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
+        if !config.abilities.dead_code {
+            check_led_to(insns, exception_callback.map(|callback| functions[callback].start))?;
+        }
+        Ok(Self { extension, exception_callback, arrivals, functions, may_goto, globals, callees_first })
     }
 
     /// How many slots are joins.
@@ -162,6 +175,9 @@ impl Cfg {
         self.functions.binary_search_by_key(&start, |range| range.start).ok()
     }
 }
+
+/// Linux follows recursive calls until it finds too many frames.
+const TOO_DEEP: &str = "the call stack of 9 frames is too deep !";
 
 fn functions(program: &Subject) -> Checked<Vec<Range<usize>>> {
     let (functions, slots) = (&program.source.functions, program.source.insns.len());
@@ -187,16 +203,50 @@ fn check_pair(insns: &[Insn], range: &Range<usize>, slot: usize) -> Checked<()> 
             let tail = slot + 1;
             if tail >= range.end || !matches!(insns[tail], Insn::LoadImm64Tail) {
                 let text = "a 64-bit immediate load lacks its second slot";
-                return Err(Violation::at(Code::Structure, slot, text));
+                return Err(
+                    Violation::at(Code::Structure, slot, text).in_linux("last insn is not an exit or jmp")
+                );
             }
         }
         Insn::LoadImm64Tail if slot == range.start || !matches!(insns[slot - 1], Insn::LoadImm64 { .. }) => {
             let text = "the second slot of a 64-bit immediate load stands alone";
-            return Err(Violation::at(Code::Structure, slot, text));
+            return Err(Violation::at(Code::Structure, slot, text).in_linux("invalid bpf_ld_imm64 insn"));
         }
         _ => {}
     }
     Ok(())
+}
+
+/// Checks that the start, the exception callback or what they lead to leads to each instruction.
+fn check_led_to(insns: &[Insn], callback: Option<usize>) -> Checked<()> {
+    let mut led_to = vec![false; insns.len()];
+    let mut open: Vec<usize> = [0].into_iter().chain(callback).collect();
+    while let Some(slot) = open.pop() {
+        // Both slots of a load are one instruction.
+        let Some(seen @ false) = led_to.get_mut(slot) else { continue };
+        *seen = true;
+        let insn = &insns[slot];
+        if let Insn::LoadImm64 { value, .. } = insn {
+            led_to[slot + 1] = true;
+            if let Imm64::Function(offset) = value {
+                open.extend(target(slot, *offset));
+            }
+        }
+        open.extend(insn.jump_offset().and_then(|offset| target(slot, offset)));
+        if let Insn::Call { target: CallTarget::Local(offset) } = *insn {
+            open.extend(target(slot, offset));
+        }
+        if insn.falls_through() {
+            open.push(next_slot(insns, slot));
+        }
+    }
+    match led_to.iter().position(|led_to| !led_to) {
+        None => Ok(()),
+        Some(slot) => {
+            let text = "no jump or call leads to this instruction";
+            Err(Violation::at(Code::Structure, slot, text).in_linux(format!("unreachable insn {slot}")))
+        }
+    }
 }
 
 /// Orders functions so that callees come first; refuses recursion.
@@ -228,7 +278,7 @@ fn callees_first(calls: &[Vec<(usize, usize)>], functions: &[Range<usize>]) -> C
                 Mark::Open => {
                     let text =
                         "the call is recursive: a function may not call itself, not even through others";
-                    return Err(Violation::at(Code::Structure, slot, text));
+                    return Err(Violation::at(Code::Structure, slot, text).in_linux(TOO_DEEP));
                 }
                 Mark::New => {
                     marks[callee] = Mark::Open;

@@ -23,9 +23,9 @@ pub struct Config<'a> {
     /// has a
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
     pub any_table: bool,
-    /// Whether `struct bpf_cpumask` is a structure of a runtime ([`skep_abi::CPU_MASK`]), whatever types the host has.
-    /// Without the host's types it always is.
-    pub own_masks: bool,
+    /// Whether CPU masks, tasks and cgroups are a runtime's own ([`skep_abi::CPU_MASK`], [`skep_abi::TASK`] and its
+    /// kin), whatever types the host has. Without the host's types they always are.
+    pub own_objects: bool,
     /// The members of the host's structures that are there; `None` for all. A load of another is refused.
     pub shown: Option<&'a [ShownStruct]>,
     /// What the verification makes use of.
@@ -76,6 +76,8 @@ pub struct Abilities {
     pub contradictions: bool,
     /// Memory that is no map's value, no packet and no stack may be a key.
     pub memory_keys: bool,
+    /// Code that no jump or call leads to may be there, and calls that no path makes are not looked at.
+    pub dead_code: bool,
 }
 
 /// Stack bytes that were never written and may be read.
@@ -102,6 +104,18 @@ pub enum Spills {
     All,
 }
 
+impl Config<'_> {
+    /// Whether CPU masks, tasks and cgroups are a runtime's own.
+    pub(crate) fn has_own_objects(&self) -> bool {
+        self.own_objects || self.btf.is_none()
+    }
+
+    /// The type of the objects of a runtime's machine whose structure has that name.
+    pub(crate) fn machine_type(&self, name: &str) -> Option<u32> {
+        skep_abi::machine_type(name).filter(|_| self.has_own_objects())
+    }
+}
+
 impl Default for Abilities {
     /// Every ability.
     fn default() -> Self {
@@ -117,6 +131,7 @@ impl Default for Abilities {
             linked_halves: true,
             contradictions: true,
             memory_keys: true,
+            dead_code: true,
         }
     }
 }
@@ -132,7 +147,7 @@ impl Default for Config<'_> {
             strict_alignment: false,
             privileged: false,
             any_table: false,
-            own_masks: false,
+            own_objects: false,
             shown: None,
             abilities: Abilities::default(),
             max_recorded: 0,

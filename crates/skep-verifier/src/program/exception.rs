@@ -21,7 +21,9 @@ pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) 
         [name] => name,
         _ => {
             let text = format!("the program names {} exception callbacks: {}", names.len(), names.join(", "));
-            return Err(Violation::at(Code::Structure, 0, text).suggest("keep one of them"));
+            return Err(Violation::at(Code::Structure, 0, text)
+                .suggest("keep one of them")
+                .in_linux("multiple exception callback tags for main subprog"));
         }
     };
     let found = |(_, function): &(usize, &skep_abi::Function)| function.name == name;
@@ -40,9 +42,15 @@ pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) 
             let text = format!(
                 "expected the exception callback {name} to take one number and to return a number, found other types"
             );
-            return Err(
-                Violation::at(Code::Structure, start, text).suggest("declare it as `int NAME(u64 cookie)`")
-            );
+            let words = match &globals[index] {
+                Some(global) if !global.returns => {
+                    format!("Global function {name}() doesn't return scalar. Only those are supported.")
+                }
+                _ => "exception cb only supports single integer argument".to_owned(),
+            };
+            return Err(Violation::at(Code::Structure, start, text)
+                .suggest("declare it as `int NAME(u64 cookie)`")
+                .in_linux(words));
         }
     }
     check_unused(&source.insns, start)?;
@@ -60,7 +68,8 @@ fn check_unused(insns: &[Insn], start: usize) -> Checked<()> {
         if target(slot, offset) == Some(start) {
             let text = format!("the exception callback is {what}, but only bpf_throw may lead to it");
             return Err(Violation::at(Code::Structure, slot, text)
-                .suggest("move what both need into a function of its own"));
+                .suggest("move what both need into a function of its own")
+                .in_linux(format!("insn {slot} cannot call exception cb directly")));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 
 use crate::domain::ordered_set::OrderedSet;
 use crate::program::cfg::{Cfg, target};
-use crate::program::roots::{Root, first_roots};
+use crate::program::roots::{Root, RootKind, first_roots};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::program::{CallFact, ElementUse, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
@@ -247,9 +247,11 @@ impl Record {
                      other memory on another, so that it cannot be rewritten"
                 }
             };
-            return Err(Violation::new(Code::Context, text).suggest(
-                "read the field before the paths meet, or keep the compiler from merging the accesses",
-            ));
+            return Err(Violation::new(Code::Context, text)
+                .suggest(
+                    "read the field before the paths meet, or keep the compiler from merging the accesses",
+                )
+                .in_linux("same insn cannot be used with different pointers"));
         }
         Ok(())
     }
@@ -386,21 +388,55 @@ impl Record {
             }
         }
         let may_throw = may_throw(&insns, &facts, cfg);
+        let in_callback = self.in_callback(&insns, cfg);
         let functions = functions
             .into_iter()
             .zip(&cfg.functions)
             .zip(self.deepest.iter().zip(&self.unwritten))
-            .zip(may_throw)
-            .map(|(((function, range), (deepest, unwritten)), may_throw)| FunctionFacts {
-                name: function.name,
-                start: range.start as u32,
-                end: range.end as u32,
-                stack_bytes: deepest.next_multiple_of(8),
-                zeroed: *unwritten,
-                may_throw,
+            .zip(may_throw.into_iter().zip(in_callback))
+            .zip(&cfg.globals)
+            .map(|((((function, range), (deepest, unwritten)), (may_throw, in_callback)), global)| {
+                FunctionFacts {
+                    name: function.name,
+                    start: range.start as u32,
+                    end: range.end as u32,
+                    stack_bytes: deepest.next_multiple_of(8),
+                    zeroed: *unwritten,
+                    may_throw,
+                    prototype: function.prototype,
+                    global: global.is_some(),
+                    moves_packet: global.as_ref().is_some_and(|global| global.effects.moves_packet),
+                    in_callback,
+                }
             })
             .collect();
         (insns, facts, functions)
+    }
+}
+
+impl Record {
+    /// By function: whether a helper calls it, or what calls it.
+    fn in_callback(&self, insns: &[Insn], cfg: &Cfg) -> Vec<bool> {
+        let mut found = vec![false; cfg.functions.len()];
+        let by_helpers = self.calls_back().iter().map(|(_, function)| *function);
+        let later = |root: &&Root| matches!(root.of, RootKind::Timer { .. } | RootKind::Work { .. });
+        for function in by_helpers.chain(self.roots().iter().filter(later).map(|root| root.function)) {
+            found[function as usize] = true;
+        }
+        // Callers come before what they call.
+        for &function in cfg.callees_first.iter().rev() {
+            if !found[function] {
+                continue;
+            }
+            for slot in cfg.functions[function].clone().filter(|slot| self.is_reached(*slot)) {
+                if let Insn::Call { target: CallTarget::Local(offset) } = insns[slot]
+                    && let Some(callee) = target(slot, offset).and_then(|to| cfg.function_at(to))
+                {
+                    found[callee] = true;
+                }
+            }
+        }
+        found
     }
 }
 

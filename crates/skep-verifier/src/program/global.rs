@@ -5,8 +5,8 @@ use crate::program::Subject;
 use crate::program::cfg::target;
 use crate::program::config::Config;
 use skep_abi::{
-    Context, Function, HelperFlags, HelperProto, KfuncFlags, OwnKfunc, ParamTags, RetKind, SpecialKfunc,
-    kfunc_named, own_kfunc,
+    Context, Function, HelperFlags, HelperProto, KfuncFlags, OwnKfunc, ParamTags, ProgramType, RetKind,
+    SpecialKfunc, kfunc_named, own_kfunc,
 };
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -64,11 +64,13 @@ pub(crate) fn globals(
     config: &Config<'_>,
     function_at: impl Fn(usize) -> Option<usize>,
 ) -> Vec<Option<Global>> {
-    let mut globals: Vec<Option<Global>> =
-        program.source.functions.iter().map(|function| global(program, config, function)).collect();
-    if let Some(first) = globals.first_mut() {
-        *first = None; // the program itself
-    }
+    let (source, extends) = (&program.source, program.source.replaces().is_some());
+    let known = |(at, function): (usize, &Function)| {
+        // The program itself has a context, unless it takes the place of a function.
+        let by_itself = if at == 0 { extends } else { function.global };
+        global(source.program_type, config, source.btf.as_deref().filter(|_| by_itself)?, function)
+    };
+    let mut globals: Vec<Option<Global>> = source.functions.iter().enumerate().map(known).collect();
     if globals.iter().any(Option::is_some) {
         let effects = effects(program, config, function_at);
         for (global, effects) in globals.iter_mut().zip(effects) {
@@ -80,12 +82,18 @@ pub(crate) fn globals(
     globals
 }
 
-fn global(program: &Subject, config: &Config<'_>, function: &Function) -> Option<Global> {
-    let (prototype, btf) = (function.prototype.as_ref()?, program.source.btf.as_ref()?);
-    if !function.global || prototype.params.len() > ARGS.len() {
+/// What the prototype of a function of that type of programs says; `None` if it is unsupported.
+pub(crate) fn global(
+    of: &ProgramType,
+    config: &Config<'_>,
+    btf: &Btf,
+    function: &Function,
+) -> Option<Global> {
+    let prototype = function.prototype.as_ref()?;
+    if prototype.params.len() > ARGS.len() {
         return None;
     }
-    let param = |param: &skep_abi::Param| param_of(program, config, btf, param.ty, param.tags);
+    let param = |param: &skep_abi::Param| param_of(of, config, btf, param.ty, param.tags);
     let params = prototype.params.iter().map(param).collect::<Option<_>>()?;
     let returns = match btf.resolve(prototype.result).ok()?.kind {
         Type::Void => false,
@@ -98,10 +106,11 @@ fn global(program: &Subject, config: &Config<'_>, function: &Function) -> Option
 /// Parameter tags that are not supported.
 const OTHERS: [ParamTags; 1] = [ParamTags::UNTRUSTED];
 
-fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
+fn param_of(of: &ProgramType, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
     if tags.contains(ParamTags::TRUSTED) && !tags.contains(ParamTags::CTX) {
         let to = btf.resolve(btf.pointer(ty).ok()??.to).ok()?;
-        let ty = config.btf?.find(to.name().ok()?, Type::Struct)?;
+        let name = to.name().ok()?;
+        let ty = config.machine_type(name).or_else(|| config.btf?.find(name, Type::Struct))?;
         return Some(Param::Object { ty, nullable: tags.contains(ParamTags::NULLABLE) });
     }
     if OTHERS.iter().any(|other| tags.contains(*other)) {
@@ -125,7 +134,7 @@ fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: Pa
         return None;
     }
     let to = btf.resolve(pointer.to).ok()?;
-    if to.kind.is_composite() && is_context(program, to.name().ok()?) {
+    if to.kind.is_composite() && is_context(of, to.name().ok()?) {
         return Some(Param::Context);
     }
     // These are not plain memory.
@@ -138,9 +147,9 @@ fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: Pa
     Some(Param::Memory { bytes, nullable, read_only: constant })
 }
 
-/// Whether the program's context is a structure of that name.
-fn is_context(program: &Subject, name: &str) -> bool {
-    match program.source.program_type.context {
+/// Whether the context of programs of that type is a structure of that name.
+fn is_context(of: &ProgramType, name: &str) -> bool {
+    match of.context {
         Context::Struct(layout) => layout.name == name,
         Context::Bytes { name: known, .. } => known == name,
         Context::Buffer | Context::Arguments { .. } => false,

@@ -3,7 +3,7 @@
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use skep_abi::{
     Access, ArgKind, HelperProto, Kfunc, KfuncFlags, OwnKfunc, OwnParam, OwnReturn, RetKind, SpecialKfunc,
-    kfunc_named, own_kfunc, own_kfunc_number,
+    kfunc_named, machine_type_name, own_kfunc, own_kfunc_number,
 };
 use skep_btf::{Btf, Error, Kind, Type};
 use std::borrow::Cow;
@@ -123,7 +123,9 @@ impl Prototype {
     pub(crate) fn of(btf: &Btf, id: u32) -> Checked<Self> {
         let function = btf.ty(id).ok().filter(|ty| ty.kind == Kind::Func).ok_or_else(|| {
             let text = format!("the given types have no function of number {id}");
-            Violation::new(Code::Types, text).suggest("link and verify the program with the same types")
+            Violation::new(Code::Types, text)
+                .suggest("link and verify the program with the same types")
+                .in_linux("invalid kernel function call not eliminated in verifier pass")
         })?;
         let name = function.name().map_err(damaged)?;
         let Some(known) = kfunc_named(name) else {
@@ -151,6 +153,11 @@ impl Prototype {
             OwnParam::Node => Some(What::Node),
             OwnParam::Less => Some(What::Less),
             OwnParam::Mask => Some(What::Mask),
+            OwnParam::Machine(ty) => Some(What::Object {
+                ty: *ty,
+                name: machine_type_name(*ty).unwrap_or_default().to_owned(),
+                bytes: None,
+            }),
             // The functions that take one check it themselves.
             OwnParam::Context => Some(What::Ignored),
             OwnParam::Dynptr => Some(What::Dynptr),
@@ -178,6 +185,7 @@ impl Prototype {
             // The call itself says of which type.
             (OwnReturn::Object, _) => Returned::Object(0),
             (OwnReturn::Mask, _) => Returned::Mask,
+            (OwnReturn::Machine(ty), _) => Returned::Object(ty),
             // Likewise, how many.
             (OwnReturn::BytesOrNull, _) => Returned::Memory(0),
             (OwnReturn::ElementOrNull, Some(iterator)) => Returned::Memory(iterator.element),

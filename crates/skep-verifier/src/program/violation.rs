@@ -82,6 +82,8 @@ pub(crate) struct Violation {
     pub(crate) suggestion: Option<&'static str>,
     /// What it is about, if not a register that the reason names.
     pub(crate) about: About,
+    /// What Linux's verifier says of it.
+    pub(crate) words: Option<String>,
 }
 
 /// What a violation is about: where the path that led to it starts.
@@ -102,17 +104,32 @@ pub(crate) type Checked<T> = Result<T, Box<Violation>>;
 impl Violation {
     #[cold]
     pub(crate) fn new(code: Code, reason: impl Into<String>) -> Box<Self> {
-        Box::new(Self { code, slot: None, reason: reason.into(), suggestion: None, about: About::Named })
+        let reason = reason.into();
+        Box::new(Self { code, slot: None, reason, suggestion: None, about: About::Named, words: None })
     }
 
     #[cold]
     pub(crate) fn at(code: Code, slot: usize, reason: impl Into<String>) -> Box<Self> {
-        let slot = Some(slot as u32);
-        Box::new(Self { code, slot, reason: reason.into(), suggestion: None, about: About::Named })
+        Box::new(Self { slot: Some(slot as u32), ..*Self::new(code, reason) })
     }
 
     pub(crate) fn suggest(mut self: Box<Self>, suggestion: &'static str) -> Box<Self> {
         self.suggestion = Some(suggestion);
+        self
+    }
+
+    /// Adds what Linux's verifier says of the same.
+    pub(crate) fn in_linux(mut self: Box<Self>, words: impl Into<String>) -> Box<Self> {
+        self.words = Some(words.into());
+        self
+    }
+
+    /// Adds a line to what Linux's verifier says of the same.
+    pub(crate) fn also_in_linux(mut self: Box<Self>, line: &str) -> Box<Self> {
+        self.words = Some(match self.words.take() {
+            Some(words) => format!("{words}\n{line}"),
+            None => line.to_owned(),
+        });
         self
     }
 

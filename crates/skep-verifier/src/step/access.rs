@@ -5,6 +5,7 @@ use crate::domain::stack::{Found, STACK_BYTES, Stack};
 use crate::domain::state::{Frame, State};
 use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::words;
 use crate::program::config::{Spills, Unwritten};
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation};
@@ -53,7 +54,9 @@ impl Transfer<'_> {
                     FieldKind::Scalar => Value::scalar(Scalar::of_size(size)),
                     _ if signed => {
                         let text = format!("the pointer {} cannot be loaded with sign extension", field.name);
-                        return Err(Violation::new(Code::Context, text));
+                        let at = pointer.offset.wrapping_add(offset.into());
+                        let words = format!("invalid bpf_context access off={at} size={}", size.bytes());
+                        return Err(Violation::new(Code::Context, text).in_linux(words));
                     }
                     FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
                     FieldKind::PacketEnd => Value::pointer(Kind::PacketEnd, 0),
@@ -203,11 +206,16 @@ impl Transfer<'_> {
             Region::Arena => self.access_arena()?,
             _ => self.record.memory(self.slot)?,
         }
+        let mut old = Value::scalar(Scalar::of_size(size));
         if let Region::Stack { frame, first, last } = region {
             self.overwrite(state, frame, first, last + size.bytes())?;
-            if !self.load_stack(state, frame, first, last, size)?.is_scalar() {
+            let found = self.load_stack(state, frame, first, last, size)?;
+            // Whoever may leak addresses may count with them.
+            if !found.is_scalar() && !self.may_leak() {
                 return Err(part_of_pointer());
             }
+            self.notes.add(Note::ReliesOn { frame, start: first, end: last + size.bytes() });
+            old = if found.is_scalar() { Value::scalar(found.num) } else { found };
             let stack = &mut state.frames_mut()[usize::from(frame)].stack;
             if first == last {
                 self.notes.add(Note::Fills { frame, start: first, end: first + size.bytes() });
@@ -216,7 +224,6 @@ impl Transfer<'_> {
                 stack.weak_write(first, last + size.bytes(), false);
             }
         }
-        let old = Value::scalar(Scalar::of_size(size));
         match op {
             AtomicOp::CmpXchg => self.write(state, Reg::R0, old),
             AtomicOp::Xchg
@@ -256,7 +263,8 @@ impl Transfer<'_> {
         let lenient = config.abilities.lenient;
         if !lenient && pointer.kind == Kind::Context && pointer.offset != 0 {
             let text = format!("expected the unmoved context in {reg}, found {pointer}");
-            return Err(Violation::new(Code::Context, text));
+            let words = words::moved_context(reg, pointer.offset);
+            return Err(Violation::new(Code::Context, text).in_linux(words));
         }
         let of_stack = !lenient && matches!(pointer.kind, Kind::Stack { .. });
         if config.strict_alignment || of_stack {
@@ -294,7 +302,10 @@ impl Transfer<'_> {
                     self.record.unwritten(*function);
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
-                Found::PartOfPointer => Err(part_of_pointer()),
+                Found::PartOfPointer => match stack.opaque_in(first, first + size.bytes()) {
+                    Some(cell) => Err(part_of_object(cell.start.into())),
+                    None => Err(part_of_pointer()),
+                },
             };
         }
         let end = last + size.bytes();
@@ -353,7 +364,8 @@ impl Transfer<'_> {
         }
         let offset = stack_offset(first);
         let text = format!("the {size} stack bytes at r10{offset:+} were not all written");
-        Err(Violation::new(Code::Uninitialised, text).of_stack(offset, size))
+        let words = format!("invalid read from stack off {offset}+0 size {size}");
+        Err(Violation::new(Code::Uninitialised, text).of_stack(offset, size).in_linux(words))
     }
 
     /// What of a number in the stack is known, as far as abilities go.
@@ -398,14 +410,15 @@ impl Transfer<'_> {
         };
         if size != Size::B8 || first != last {
             let text = format!("{value} may only be stored to the stack whole, and at a constant offset");
-            return Err(Violation::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text).in_linux("invalid size of register spill"));
         }
         if let Kind::Stack { frame: owner } = value.kind
             && owner > frame
         {
             let text =
                 "the address of a function's own stack may not be stored in its caller's, which outlives it";
-            return Err(Violation::new(Code::PointerLeak, text));
+            let words = "cannot spill pointers to stack into stack frame of the caller";
+            return Err(Violation::new(Code::PointerLeak, text).in_linux(words));
         }
         Ok(())
     }
@@ -436,7 +449,9 @@ impl Transfer<'_> {
             let text = format!(
                 "expected a stack, a map value or a buffer for an atomic access, found {pointer} in {reg}"
             );
-            return Err(Violation::new(Code::Misaligned, text));
+            let words =
+                format!("BPF_ATOMIC stores into R{} {} is not allowed", reg.number(), words::kind(pointer));
+            return Err(Violation::new(Code::Misaligned, text).in_linux(words));
         }
         self.check_alignment(reg, pointer, offset, size)
     }
@@ -455,7 +470,22 @@ impl Transfer<'_> {
             let text = format!(
                 "expected an address that is a multiple of {size}, found {pointer} {offset:+} in {reg}"
             );
-            return Err(Violation::new(Code::Misaligned, text));
+            let what = match pointer.kind {
+                Kind::Stack { .. } => "stack ",
+                Kind::Context => "context ",
+                Kind::MapValue { .. } => "value ",
+                Kind::MapKey { .. } => "key ",
+                _ if pointer.is_packet() => "packet ",
+                _ => "",
+            };
+            let words = words::misaligned(
+                what,
+                pointer.num.bits,
+                start + i64::from(pointer.offset),
+                offset.into(),
+                size,
+            );
+            return Err(Violation::new(Code::Misaligned, text).in_linux(words));
         }
         Ok(())
     }
@@ -482,7 +512,8 @@ fn part_of_object(at: u32) -> Box<Violation> {
         "the stack bytes at r10{:+} are a part of a dynptr or an iterator, which only calls may touch",
         stack_offset(at)
     );
-    Violation::new(Code::OutOfBounds, text)
+    let words = format!("invalid read from stack off {}+0", stack_offset(at));
+    Violation::new(Code::OutOfBounds, text).in_linux(words)
 }
 
 #[cold]
@@ -491,4 +522,5 @@ fn part_of_pointer() -> Box<Violation> {
         Code::PointerLeak,
         "the stack bytes that are read hold a pointer, which would leak as a number",
     )
+    .in_linux("invalid size of register fill")
 }

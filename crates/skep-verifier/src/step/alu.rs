@@ -3,6 +3,7 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
+use crate::domain::words;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::stale::{is_bits, same_packet};
@@ -161,13 +162,14 @@ impl Transfer<'_> {
         {
             // RFC 9669 masks the count, but Linux refuses what can only be a mistake; so do its types here.
             let text = format!("the shift count {imm} is not in 0..{}", width.bits());
-            return Err(Violation::new(Code::Structure, text));
+            return Err(Violation::new(Code::Structure, text).in_linux(format!("invalid shift {imm}")));
         }
         if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
             && self.env.program_type().number.is_some()
         {
             // Also defined, and also surely a mistake.
-            return Err(Violation::new(Code::Structure, "division by the constant 0"));
+            let text = "division by the constant 0";
+            return Err(Violation::new(Code::Structure, text).in_linux("div by zero"));
         }
         let lenient = self.env.config.abilities.lenient;
         let is_unclear = match op {
@@ -230,10 +232,13 @@ impl Transfer<'_> {
             Operand::Reg(src) if !b.is_scalar() => src,
             _ => dst,
         };
-        let refused = || match (src, a.is_stale()) {
-            (_, true) => self.forbidden(op.symbol(), dst, a),
-            (Operand::Reg(src), _) if b.is_stale() => self.forbidden(op.symbol(), src, b),
-            _ => self.forbidden(op.symbol(), name, if a.is_scalar() { b } else { a }),
+        let refused = || {
+            let violation = match (src, a.is_stale()) {
+                (_, true) => self.forbidden(op.symbol(), dst, a),
+                (Operand::Reg(src), _) if b.is_stale() => self.forbidden(op.symbol(), src, b),
+                _ => self.forbidden(op.symbol(), name, if a.is_scalar() { b } else { a }),
+            };
+            violation.in_linux(words::arithmetic(op, dst, a, b, width == Width::W32))
         };
         let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
             (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
@@ -248,7 +253,8 @@ impl Transfer<'_> {
             return self.unless_dead(dst, refused);
         }
         if width == Width::W32 {
-            return Err(self.forbidden("32-bit arithmetic", name, pointer));
+            let words = words::arithmetic(op, dst, a, b, true);
+            return Err(self.forbidden("32-bit arithmetic", name, pointer).in_linux(words));
         }
         match pointer.kind {
             Kind::PacketEnd
@@ -262,7 +268,8 @@ impl Transfer<'_> {
             }
             _ if pointer.is_maybe_null() => {
                 let text = format!("arithmetic on {name}, which may be null: {pointer}");
-                return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+                let words = words::arithmetic(op, dst, a, b, false);
+                return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL).in_linux(words));
             }
             _ => {}
         }
@@ -271,7 +278,10 @@ impl Transfer<'_> {
             && !self.env.config.abilities.lenient
         {
             let text = format!("numbers may not be subtracted from addresses of the stack, such as {name}");
-            return Err(Violation::new(Code::PointerArithmetic, text).suggest("add a negative number"));
+            let words = format!("R{} subtraction from stack pointer prohibited", dst.number());
+            return Err(Violation::new(Code::PointerArithmetic, text)
+                .suggest("add a negative number")
+                .in_linux(words));
         }
         let mut result = *pointer;
         if let Some(number) = number.num.as_constant() {
@@ -282,7 +292,8 @@ impl Transfer<'_> {
                 number
             });
             if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
-                return self.unless_far(dst, || too_far(name, pointer, &number));
+                let words = words::too_far(op, dst, pointer, &Value::constant(number as u64));
+                return self.unless_far(dst, || too_far(name, pointer, &number).in_linux(words));
             }
             result.offset = offset as i32;
             return Ok(result);
@@ -290,14 +301,17 @@ impl Transfer<'_> {
         if pointer.kind == Kind::Context {
             let bounded = (-MAX_OFFSET..MAX_OFFSET).contains(&number.num.smin);
             if !self.env.config.abilities.lenient && !bounded {
-                return Err(too_far(name, pointer, &number.num));
+                let words = words::too_far(op, dst, pointer, number);
+                return Err(too_far(name, pointer, &number.num).in_linux(words));
             }
             if self.may_leak() {
                 return Ok(Value::UNKNOWN); // good for helpers that read any address, and for nothing else
             }
             return self.unless_forgotten(dst, || {
                 let text = format!("expected a constant offset into the context, found {}", number.num);
-                Violation::new(Code::PointerArithmetic, text)
+                let words =
+                    format!("variable ctx access var_off={} disallowed", words::bits(number.num.bits));
+                Violation::new(Code::PointerArithmetic, text).in_linux(words)
             });
         }
         let limits = -MAX_OFFSET..MAX_OFFSET;
@@ -305,7 +319,9 @@ impl Transfer<'_> {
         result.num = pointer.num.alu(op, Width::W64, &number.num);
         if !within(&number.num) || !within(&result.num) {
             // A number that is not precise may have been forgotten where paths meet.
-            return self.unless_far(dst, || too_far(name, pointer, &number.num));
+            return self.unless_far(dst, || {
+                too_far(name, pointer, &number.num).in_linux(words::too_far(op, dst, pointer, number))
+            });
         }
         if pointer.is_packet() {
             result.id = self.new_id();
@@ -368,6 +384,7 @@ fn unclear(width: Width) -> Scalar {
 #[cold]
 fn read_only() -> Box<Violation> {
     Violation::new(Code::ReadOnly, "r10 is the frame pointer, which is read-only")
+        .in_linux("frame pointer is read only")
 }
 
 #[cold]

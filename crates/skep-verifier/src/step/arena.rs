@@ -21,6 +21,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
+use crate::domain::words;
 use crate::program::Subject;
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation};
@@ -65,7 +66,8 @@ impl Transfer<'_> {
                 let text = format!(
                     "addr_space_cast converts between the address spaces 0 and 1, found {from} to {to}"
                 );
-                return Err(Violation::new(Code::Structure, text));
+                return Err(Violation::new(Code::Structure, text)
+                    .in_linux("addr_space_cast insn can only convert between address space 1 and 0"));
             }
         };
         if !self.env.program.maps.has_arena() {
@@ -97,11 +99,14 @@ impl Transfer<'_> {
             (Kind::Arena, _, _) if self.may_leak() => {}
             (Kind::Scalar, Kind::Arena, Operand::Reg(src)) => {
                 // To Linux the result is no pointer into the arena, which a program would not expect.
-                return Err(self.forbidden(op.symbol(), src, b).suggest(if op == AluOp::Add {
-                    "add the number to the pointer: the first operand must be the pointer"
-                } else {
-                    "cast it to address space 1 first, where it is a number"
-                }));
+                let words = words::arithmetic(op, dst, a, b, false);
+                return Err(self.forbidden(op.symbol(), src, b).in_linux(words).suggest(
+                    if op == AluOp::Add {
+                        "add the number to the pointer: the first operand must be the pointer"
+                    } else {
+                        "cast it to address space 1 first, where it is a number"
+                    },
+                ));
             }
             (Kind::Arena, _, Operand::Reg(src)) => {
                 let text = format!("the address in {src}, {b}, would become part of {dst}, which is {a}");

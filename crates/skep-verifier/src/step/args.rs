@@ -4,6 +4,7 @@ use crate::domain::resources::{Holder, Referent};
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
+use crate::domain::words;
 use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -80,7 +81,11 @@ impl<'a> Transfer<'a> {
             ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
             ArgKind::Zero => {
                 if value.as_constant() != Some(0) {
-                    return Err(expected(proto, reg, "0, since there are no flags", value));
+                    let violation = expected(proto, reg, "0, since there are no flags", value);
+                    return Err(match &*proto.name == "get_local_storage" {
+                        true => violation.in_linux("get_local_storage() doesn't support non-zero flags"),
+                        false => violation,
+                    });
                 }
             }
             ArgKind::Anything => {
@@ -366,12 +371,24 @@ impl<'a> Transfer<'a> {
         }
         let num = &value.num;
         if num.umax >= MAX_OFFSET as u64 {
+            let words = match num.smin < 0 {
+                true => {
+                    format!("R{} min value is negative, either use unsigned or 'var &= const'", reg.number())
+                }
+                false => format!(
+                    "R{} unbounded memory access, use 'var &= const' or 'if (var < const)'",
+                    reg.number()
+                ),
+            };
             return Err(expected(proto, reg, "a bounded size", &value)
-                .suggest("bound the size with a comparison or a mask first"));
+                .suggest("bound the size with a comparison or a mask first")
+                .in_linux(words));
         }
         if !zero && num.umin == 0 {
+            let words = format!("R{} invalid zero-sized read: u64=[{},{}]", reg.number(), num.umin, num.umax);
             return Err(expected(proto, reg, "a size that is not 0", &value)
-                .suggest("make sure that the size is at least 1"));
+                .suggest("make sure that the size is at least 1")
+                .in_linux(words));
         }
         Ok((num.umin as u32, num.umax as u32))
     }
@@ -389,7 +406,49 @@ fn is_kept_as(kept: Kind, found: Kind) -> bool {
 
 #[cold]
 pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Violation> {
-    Violation::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
+    let violation =
+        Violation::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name));
+    if found.kind == Kind::Context && found.offset != 0 && what.starts_with("the context") {
+        return violation.in_linux(words::moved_context(reg, found.offset));
+    }
+    let kind = usize::from(reg.number()).checked_sub(1).and_then(|at| proto.args.get(at));
+    match kind.map(kinds_in_linux) {
+        Some(kinds @ [_, ..]) => violation.in_linux(words::argument(reg, found, kinds)),
+        _ => violation,
+    }
+}
+
+/// The kinds of values that Linux's log lists for an argument, the first ones at least.
+fn kinds_in_linux(kind: &ArgKind) -> &'static [&'static str] {
+    const MEMORY: &[&str] =
+        &["fp", "pkt", "pkt_meta", "map_key", "map_value", "mem", "ringbuf_mem", "buf", "trusted_ptr_"];
+    match kind {
+        ArgKind::Zero | ArgKind::Anything | ArgKind::Scalar | ArgKind::Size { .. } => &["scalar"],
+        ArgKind::AllocationSize => &["scalar"],
+        ArgKind::Context | ArgKind::ContextOrNull => &["ctx"],
+        ArgKind::Map => &["map_ptr"],
+        ArgKind::MapKey
+        | ArgKind::MapValue(_)
+        | ArgKind::MapValueOrNull(_)
+        | ArgKind::FixedMemory { .. }
+        | ArgKind::Memory { .. }
+        | ArgKind::Values => MEMORY,
+        ArgKind::ConstString | ArgKind::Format | ArgKind::Timer | ArgKind::ValueOf => &["map_value"],
+        ArgKind::SpinLock { .. } => &["map_value", "ptr_"],
+        ArgKind::KptrField => &["map_value", "ptr_"],
+        ArgKind::Callback(_) => &["func"],
+        ArgKind::CallbackContext => &["fp"],
+        ArgKind::Record => &["ringbuf_mem"],
+        ArgKind::Released { .. } => &["sock_common", "sock", "tcp_sock", "xdp_sock", "ptr_"],
+        ArgKind::Dynptr(_) => &["fp", "dynptr_ptr"],
+        ArgKind::PerCpuVariable => &["percpu_ptr_", "percpu_rcu_ptr_", "percpu_trusted_ptr_"],
+        ArgKind::Struct { kinds, .. } | ArgKind::StructOrObject { kinds, .. } => match kinds {
+            [StructKind::Sock] => &["sock"],
+            [StructKind::TcpSock] => &["tcp_sock"],
+            _ => &["sock_common", "sock", "tcp_sock", "xdp_sock", "ptr_", "trusted_ptr_"],
+        },
+        _ => &[],
+    }
 }
 
 /// Null is allowed only with size 0.
@@ -398,7 +457,8 @@ fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Che
         return Ok(());
     }
     let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
-    Err(Violation::new(Code::Argument, text))
+    let words = words::argument(reg, &Value::constant(0), kinds_in_linux(&ArgKind::MapKey));
+    Err(Violation::new(Code::Argument, text).in_linux(words))
 }
 
 /// The same, with the class of missing null checks if that is all that is wrong.

@@ -28,7 +28,8 @@ impl<'a> Transfer<'a> {
             self.check_may_sleep(state, &proto.name)?;
         }
         if proto.ret == RetKind::TailCall {
-            self.check_nothing_held(state, "where the program may leave by a tail call")?;
+            self.check_nothing_held(state, "where the program may leave by a tail call")
+                .map_err(|violation| violation.also_in_linux("tail_call would lead to reference leak"))?;
         }
         let arguments = self.arguments(state, proto)?;
         // A map found at run time is not always the same.

@@ -68,7 +68,9 @@ impl Transfer<'_> {
                 Ok(dynptr)
             }
             DynptrArg::Release => {
-                let dynptr = self.dynptr_at(state, who, reg, value)?;
+                let dynptr = self.dynptr_at(state, who, reg, value).map_err(|violation| {
+                    violation.in_linux(format!("arg {} is an unacquired reference", reg.number()))
+                })?;
                 if !dynptr.holds_record() {
                     let text = format!("{who} expects a dynptr over a ring buffer's record in {reg}");
                     return Err(Violation::new(Code::Resource, text));
@@ -172,7 +174,9 @@ impl Transfer<'_> {
             return Ok(Dynptr { id, reference, kind, read_only });
         }
         let text = format!("{who} expects an initialised dynptr in {reg}, found {value}, which holds none");
-        Err(Violation::new(Code::Argument, text).suggest("create it first, and check the result"))
+        Err(Violation::new(Code::Argument, text)
+            .suggest("create it first, and check the result")
+            .in_linux(format!("Expected an initialized dynptr as arg #{}", reg.number() - 1)))
     }
 
     /// The place in the program's stack of an object of that many bytes that only calls touch.
@@ -233,7 +237,8 @@ impl Transfer<'_> {
                         "the dynptr at r10{where_:+} holds a record that must be released: it may not be overwritten"
                     );
                     return Err(Violation::new(Code::Resource, text)
-                        .suggest("submit or discard the dynptr before reusing its stack slot"));
+                        .suggest("submit or discard the dynptr before reusing its stack slot")
+                        .in_linux("cannot overwrite referenced dynptr"));
                 }
             }
             self.forks.charge(state);

@@ -2,6 +2,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
+use crate::domain::words;
 use crate::program::roots::RootKind;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -12,6 +13,8 @@ impl Transfer<'_> {
     /// The outermost function ends.
     pub(crate) fn end(&mut self, state: &State) -> Checked<()> {
         let (what, wanted) = match self.root {
+            // The place of a function of the program, whose result may be anything.
+            RootKind::Program if self.extends_function() => return self.end_global(state),
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
             RootKind::Timer { .. } | RootKind::Work { .. } => {
@@ -47,8 +50,16 @@ impl Transfer<'_> {
         Err(Violation::new(Code::Return, text))
     }
 
+    /// Whether the program takes the place of a function that is not the program itself.
+    fn extends_function(&self) -> bool {
+        self.env.program.source.replaces().is_some_and(|target| !target.main)
+    }
+
     /// What the program's result must be, however the program ends.
     pub(crate) fn results_of_program(&self) -> Wanted {
+        if self.extends_function() {
+            return Wanted::Anything;
+        }
         let nobody_asks = self.attachment_returns_nothing();
         match self.env.program_type().results {
             Results::OfAttachment if nobody_asks => Wanted::Nothing,
@@ -73,7 +84,13 @@ impl Transfer<'_> {
         let result = self.value_at_end(state, what)?.outside_of_arena();
         if !result.is_scalar() {
             let text = format!("expected a number as the result in r0, found {result}");
-            return Err(Violation::new(Code::PointerLeak, text));
+            let words = match self.results_of_program() {
+                Wanted::Range(_) => {
+                    format!("At program exit the register R0 is not a known value ({})", words::kind(&result))
+                }
+                _ => "R0 leaks addr as return value".to_owned(),
+            };
+            return Err(Violation::new(Code::PointerLeak, text).in_linux(words));
         }
         Ok(result)
     }
@@ -105,5 +122,12 @@ pub(crate) fn check_range(result: &Value, (min, max): (i32, i32), what: &str, re
     }
     let wanted = if min == max { format!("{min}") } else { format!("a number from {min} to {max}") };
     let text = format!("expected {wanted} as the result of the {what} in {reg}, found {result}");
-    Err(Violation::new(Code::Return, text).suggest("return a constant, or bound the result with comparisons"))
+    let at = match what {
+        _ if what.starts_with("program") || what.starts_with("exception") => "At program exit",
+        _ => "At callback return",
+    };
+    let words = words::result(at, reg, result, (min, max));
+    Err(Violation::new(Code::Return, text)
+        .suggest("return a constant, or bound the result with comparisons")
+        .in_linux(words))
 }

@@ -17,6 +17,8 @@ impl Transfer<'_> {
         state.start(root.function, number);
         self.enter_function(state);
         match root.of {
+            // An extension begins as the function whose place it takes.
+            RootKind::Program if self.env.cfg.globals[0].is_some() => self.enter_global(state, 0),
             RootKind::Program => self.enter(state)?,
             RootKind::Timer { map } | RootKind::Work { map } => enter_timer(state, map),
             RootKind::Global | RootKind::Exception => self.enter_global(state, root.function as usize),
@@ -29,7 +31,10 @@ impl Transfer<'_> {
         match (self.env.program.entry, self.env.program_type().context) {
             (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
                 if let Context::Arguments { of } = self.env.program_type().context {
-                    self.attach(of)?;
+                    match &self.env.program.source.of {
+                        Some(function) => self.attach_to_program(of, function)?,
+                        None => self.attach(of)?,
+                    }
                 }
                 *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
             }

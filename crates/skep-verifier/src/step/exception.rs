@@ -28,18 +28,29 @@ impl Transfer<'_> {
             || matches!(self.root, RootKind::Timer { .. } | RootKind::Work { .. } | RootKind::Exception)
     }
 
+    fn called_back(&self) -> String {
+        format!("bpf_throw kfunc (insn {}) cannot be called from callback subprog 0", self.slot)
+    }
+
     /// The program ends by a throw.
     pub(crate) fn throw(&mut self, state: &State, cookie: &Value) -> Checked<()> {
         if self.root == RootKind::Exception {
             let text = "bpf_throw is called in the exception callback, which must return";
-            return Err(Violation::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text).in_linux(self.called_back()));
         }
         if self.may_not_throw(state) {
             let text = "bpf_throw may not end a program from a function that the host calls";
             return Err(Violation::new(Code::Resource, text)
-                .suggest("return a result that ends the iteration, and throw after the call"));
+                .suggest("return a result that ends the iteration, and throw after the call")
+                .in_linux(self.called_back()));
         }
-        self.check_nothing_held(state, "where the program ends with bpf_throw")?;
+        self.check_nothing_held(state, "where the program ends with bpf_throw").map_err(|violation| {
+            let read_lock = violation.words.as_ref().is_some_and(|words| words.contains("rcu_read"));
+            match read_lock {
+                true => violation.in_linux("bpf_throw cannot be used inside bpf_rcu_read_lock-ed region"),
+                false => violation,
+            }
+        })?;
         if self.env.cfg.exception_callback.is_none()
             && let Some(range) = self.results_of_program().range()
         {

@@ -59,7 +59,9 @@ impl Transfer<'_> {
         {
             let text =
                 format!("a function may not return the address of its own stack, found {result} in r0");
-            return Err(Violation::new(Code::Return, text));
+            return Err(
+                Violation::new(Code::Return, text).in_linux("cannot return stack pointer to the caller")
+            );
         }
         let back = state.top().call_slot as usize + 1;
         state.pop();
@@ -73,7 +75,8 @@ impl Transfer<'_> {
 pub(crate) fn check_depth(state: &State) -> Checked<()> {
     if state.frames().len() == MAX_FRAMES {
         let text = format!("calls nest deeper than {MAX_FRAMES} frames");
-        return Err(Violation::new(Code::Stack, text));
+        let words = format!("the call stack of {} frames is too deep !", MAX_FRAMES + 1);
+        return Err(Violation::new(Code::Stack, text).in_linux(words));
     }
     Ok(())
 }

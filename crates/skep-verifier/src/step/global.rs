@@ -34,7 +34,10 @@ impl Transfer<'_> {
                 "{name} is verified on its own, and may not be called in a section with preemption disabled"
             );
             return Err(Violation::new(Code::Resource, text)
-                .suggest("make the function static, or leave the section first"));
+                .suggest("make the function static, or leave the section first")
+                .in_linux(
+                    "global function calls are not allowed with preemption disabled,\nuse static function instead",
+                ));
         }
         if global.effects.sleeps {
             self.check_may_sleep(state, &name)?;

@@ -152,7 +152,14 @@ impl Transfer<'_> {
             let text = format!(
                 "{call} expects an iterator of its type in {reg} that was made before and not yet destroyed"
             );
-            Violation::new(Code::Argument, text)
+            // `bpf_iter_num_next` is about an `iter_num`.
+            let name = call.rsplit_once('_').and_then(|(name, _)| name.strip_prefix("bpf_"));
+            let words = format!(
+                "expected an initialized {} as arg #{}",
+                name.unwrap_or("iter"),
+                reg.number().saturating_sub(1)
+            );
+            Violation::new(Code::Argument, text).in_linux(words)
         })
     }
 }

@@ -137,7 +137,8 @@ impl Transfer<'_> {
         let own = kind.number.is_none() && own_kfunc_number(name).is_some();
         if !own && !prototype.known.is_for(kind.number) {
             let text = format!("programs of type {} may not call {name}", kind.name);
-            return Err(Violation::new(Code::Helper, text));
+            let words = format!("calling kernel function {name} is not allowed");
+            return Err(Violation::new(Code::Helper, text).in_linux(words));
         }
         // A runtime's packets carry what their device says of them.
         if prototype.known.special == SpecialKfunc::DeviceBound && !prototype.own {

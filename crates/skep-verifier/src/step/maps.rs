@@ -4,6 +4,7 @@
 //! with the bit [`INNER`], so that all rules for values apply.
 
 use crate::domain::value::{Kind, Value};
+use crate::domain::words;
 use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
@@ -38,9 +39,11 @@ impl<'a> Transfer<'a> {
             def.kind(),
             self.env.program_type().name
         );
-        Err(Violation::new(Code::Helper, text).suggest(
-            "use an array, hash, queue, ring buffer or storage map, or remove `.s` from the section name",
-        ))
+        Err(Violation::new(Code::Helper, text)
+            .suggest(
+                "use an array, hash, queue, ring buffer or storage map, or remove `.s` from the section name",
+            )
+            .in_linux("Sleepable programs can only use array, hash, ringbuf and local storage maps"))
     }
 
     /// The map of that index, which an instruction names: every path to a map begins here.
@@ -69,11 +72,14 @@ impl<'a> Transfer<'a> {
             Kind::InnerMap { map, maybe_null: false } => map | INNER,
             _ if value.is_maybe_null() => {
                 let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-                return Err(Violation::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL));
+                return Err(Violation::new(Code::MaybeNull, text)
+                    .suggest(crate::step::alu::CHECK_NULL)
+                    .in_linux(words::argument(reg, value, &["map_ptr"])));
             }
             _ => {
                 let text = format!("{} expects a map in {reg}, found {value}", proto.name);
-                return Err(Violation::new(Code::Argument, text));
+                let words = words::argument(reg, value, &["map_ptr"]);
+                return Err(Violation::new(Code::Argument, text).in_linux(words));
             }
         };
         self.check_map_call(proto, self.map(number)?)?;
@@ -85,7 +91,16 @@ impl<'a> Transfer<'a> {
         if !works_on(proto, def.kind()) {
             let text =
                 format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
-            return Err(Violation::new(Code::Argument, text));
+            let words = match proto.is_of_linux() {
+                true => format!(
+                    "cannot pass map_type {} into func bpf_{}#{}",
+                    def.kind().number(),
+                    proto.name,
+                    proto.id
+                ),
+                false => format!("cannot pass map_type {} into func {}", def.kind().number(), proto.name),
+            };
+            return Err(Violation::new(Code::Argument, text).in_linux(words));
         }
         let writes = proto.flags.has(HelperFlags::WRITES_ELEMENTS);
         let reads = proto.flags.has(HelperFlags::READS_ELEMENTS);
@@ -96,7 +111,7 @@ impl<'a> Transfer<'a> {
                 def.name(),
                 proto.name
             );
-            return Err(Violation::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text).in_linux("cannot update sockmap in this context"));
         }
         let denied = (writes && def.flags().contains(MapFlags::RDONLY_PROG))
             || (reads && def.flags().contains(MapFlags::WRONLY_PROG));

@@ -2,6 +2,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
+use crate::domain::words;
 use crate::program::config::Unwritten;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
@@ -56,7 +57,8 @@ impl<'a> Transfer<'a> {
     ) -> Checked<Option<Filled>> {
         if value.is_maybe_null() {
             let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-            return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+            let words = words::argument(reg, value, &["fp"]);
+            return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL).in_linux(words));
         }
         let memory = matches!(
             value.kind,
@@ -74,7 +76,9 @@ impl<'a> Transfer<'a> {
         }
         if value.dies_with_packet() && proto.moves_packet {
             let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
-            return Err(Violation::new(Code::Argument, text));
+            return Err(
+                Violation::new(Code::Argument, text).in_linux("helper access to the packet is not allowed")
+            );
         }
         if value.is_packet() && !proto.takes_packet() && !self.env.config.abilities.lenient {
             return Err(expected(proto, reg, "memory outside of packets", value));
@@ -90,11 +94,24 @@ impl<'a> Transfer<'a> {
         // Older verifiers take memory of variable size for memory that is read.
         let fills = access == Access::Write && (least == most || abilities.unwritten_stack == Unwritten::Any);
         let access = if access == Access::Write && !fills { Access::ReadWrite } else { access };
+        let outside = |violation: Box<Violation>| match value.kind {
+            Kind::Stack { .. } => violation.in_linux(words::outside_of_stack(
+                reg,
+                value,
+                value.offset.into(),
+                most.into(),
+                " indirect access to",
+            )),
+            _ if violation.words.as_ref().is_some_and(|words| words.starts_with("kptr access")) => {
+                violation.in_linux("kptr cannot be accessed indirectly by helper")
+            }
+            _ => violation,
+        };
         if access != Access::Write {
-            self.region(state, reg, value, 0, most, Intent::Read)?;
+            self.region(state, reg, value, 0, most, Intent::Read).map_err(outside)?;
         }
         let intent = if access == Access::Read { Intent::Read } else { Intent::Write };
-        let (frame, first, last) = match self.region(state, reg, value, 0, most, intent)? {
+        let (frame, first, last) = match self.region(state, reg, value, 0, most, intent).map_err(outside)? {
             Region::Stack { frame, first, last } => (frame, first, last),
             Region::Kptr { map, .. } => {
                 // A call could copy a pointer: not even a whole one may be there.
@@ -107,7 +124,14 @@ impl<'a> Transfer<'a> {
         };
         let end = last + most;
         if access != Access::Write {
-            self.check_readable(state, frame, first, end)?;
+            self.check_readable(state, frame, first, end).map_err(|violation| {
+                let words = violation.words.clone().unwrap_or_default();
+                match words.strip_prefix("invalid read from stack off ") {
+                    Some(rest) => violation
+                        .in_linux(format!("invalid indirect read from stack R{} off {rest}", reg.number())),
+                    None => violation,
+                }
+            })?;
         }
         if access == Access::Read {
             // Without the ability, a pointer that a helper has read is a number afterwards.
@@ -139,7 +163,10 @@ impl<'a> Transfer<'a> {
             Some(cell) => {
                 let at = i64::from(cell.start) - i64::from(crate::domain::stack::STACK_BYTES);
                 let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, *cell.value);
-                Err(Violation::new(Code::Resource, text))
+                // Linux names the address that the call is given.
+                let given = i64::from(start) - i64::from(crate::domain::stack::STACK_BYTES);
+                let words = format!("potential write to dynptr at off={given} disallowed");
+                Err(Violation::new(Code::Resource, text).in_linux(words))
             }
         }
     }

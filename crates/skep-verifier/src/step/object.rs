@@ -6,6 +6,7 @@
 //!   argument  loads from the context of such a program
 //!   fields    loads through an object: what is there, and how far a loaded pointer can be trusted
 //!   helper    objects as arguments and results of helpers; per-CPU variables
+//!   machine   members of tasks and cgroups of a runtime's machine
 //! ```
 //!
 //! Programs never write to objects. Every load through one is a *probe load*: if the address is invalid, the load gives
@@ -16,6 +17,7 @@ mod argument;
 mod attach;
 mod fields;
 mod helper;
+mod machine;
 
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::prototype::Prototype;
@@ -25,6 +27,7 @@ use crate::step::own::OwnType;
 pub(crate) use argument::MAX_ELEMENT;
 use attach::Attached;
 use fields::Field;
+use skep_abi::machine_type_name;
 use skep_btf::Btf;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -101,6 +104,9 @@ impl<'a> Transfer<'a> {
 
     /// A type of the host as C writes it.
     pub(crate) fn type_name(&self, ty: u32) -> String {
+        if let Some(name) = machine_type_name(ty) {
+            return format!("struct {name}");
+        }
         let name = self.types.btf.and_then(|btf| btf.type_name(ty).ok());
         name.unwrap_or_else(|| format!("type {ty}"))
     }

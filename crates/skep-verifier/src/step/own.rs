@@ -15,6 +15,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Hold, Kind, Value};
+use crate::domain::words;
 use crate::program::prototype::holds_numbers;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
@@ -128,8 +129,8 @@ impl Transfer<'_> {
             return;
         };
         let config = self.env.config;
-        if (config.own_masks || config.btf.is_none()) && own.is_cpu_mask(*to) {
-            *to = CPU_MASK | OWN_TYPE;
+        if let Some(of_runtime) = own.of_runtime(*to).filter(|_| config.has_own_objects()) {
+            *to = of_runtime;
             return;
         }
         let named = own.resolve(*to).ok().filter(|ty| !ty.is_anonymous());
@@ -182,8 +183,13 @@ impl Transfer<'_> {
     pub(crate) fn check_not_comparing(&self, state: &State, who: &str) -> Checked<()> {
         if state.frames().iter().any(|frame| frame.callback == Some(Callback::Less)) {
             let text = format!("{who} is called in a function that compares the nodes of a tree");
+            let words = match who {
+                "spin_lock" | "spin_unlock" => "can't spin_{lock,unlock} in rbtree cb".to_owned(),
+                _ => format!("{} not allowed in rbtree cb", who.trim_start_matches("bpf_")),
+            };
             return Err(Violation::new(Code::Resource, text)
-                .suggest("compare the nodes there, and do everything else before or after"));
+                .suggest("compare the nodes there, and do everything else before or after")
+                .in_linux(words));
         }
         Ok(())
     }
@@ -211,7 +217,8 @@ impl Transfer<'_> {
         }
         if !pointer.is_fixed() {
             let text = format!("expected a constant offset into an object, found {pointer} in {reg}");
-            return Err(Violation::new(Code::PointerArithmetic, text));
+            let words = format!("variable ptr_ access var_off={} disallowed", words::bits(pointer.num.bits));
+            return Err(Violation::new(Code::PointerArithmetic, text).in_linux(words));
         }
         let (low, high) = (at, at + i64::from(size));
         if ty == CPU_MASK {
@@ -238,7 +245,8 @@ impl Transfer<'_> {
                 own.name,
                 name_of(field.kind)
             );
-            return Err(Violation::new(Code::OutOfBounds, text));
+            let words = format!("direct access to {} is disallowed", name_of(field.kind));
+            return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
         }
         if !self.env.config.abilities.lenient && !self.is_in_one_member(ty, (low, high)) {
             let text =

@@ -34,7 +34,14 @@ impl Transfer<'_> {
                 return Err(Violation::new(Code::Argument, text));
             }
         }
-        self.check_nothing_held(state, "at a legacy packet load, which may end the program")?;
+        self.check_nothing_held(state, "at a legacy packet load, which may end the program").map_err(
+            |violation| match state.resources.lock {
+                Some(_) => {
+                    violation.in_linux("BPF_LD_[ABS|IND] cannot be used inside bpf_spin_lock-ed region")
+                }
+                None => violation.also_in_linux("BPF_LD_[ABS|IND] cannot be mixed with socket references"),
+            },
+        )?;
         clobber_arguments(state, self.slot as u32);
         if state.top_index() > 0 {
             // A host may end the function only: callers must accept the result 0.

@@ -60,7 +60,7 @@ impl Transfer<'_> {
             let text = format!("{} is given an invalid format: {error}", proto.name);
             let remedy = "conversions are %d %i %u %x %X with l or ll, %c, %s, %p, %px, %pK, %ps, %pS, %pB, %pks, \
                           %pus, %pi4, %pI4, %pi6, %pI6";
-            Violation::new(Code::Argument, text).suggest(remedy)
+            Violation::new(Code::Argument, text).suggest(remedy).in_linux("Invalid format string")
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
+use crate::domain::words::{self, Bounded};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
@@ -44,6 +45,13 @@ struct Span {
     high: i64,
 }
 
+impl Span {
+    fn of(pointer: &Value, fixed: i64) -> Self {
+        let (low, high) = (pointer.num.smin, pointer.num.smax);
+        Self { low: fixed.saturating_add(low), high: fixed.saturating_add(high) }
+    }
+}
+
 impl Transfer<'_> {
     /// Fast path: the frame and first byte of an access to the stack at a known place.
     /// For all other accesses, [`Self::region`] decides.
@@ -76,10 +84,7 @@ impl Transfer<'_> {
         intent: Intent,
     ) -> Checked<Region> {
         let fixed = i64::from(pointer.offset) + i64::from(offset);
-        let span = Span {
-            low: fixed.saturating_add(pointer.num.smin),
-            high: fixed.saturating_add(pointer.num.smax),
-        };
+        let span = Span::of(pointer, fixed);
         let bytes = i64::from(size);
         match pointer.kind {
             Kind::Stack { frame } => {
@@ -90,7 +95,9 @@ impl Transfer<'_> {
                         found(&span, bytes)
                     );
                     let code = if span.low < -stack { Code::Stack } else { Code::OutOfBounds };
-                    return Err(bounded(Violation::new(code, text), pointer));
+                    let access = if intent.writes() { " write to" } else { " read from" };
+                    let words = words::outside_of_stack(reg, pointer, fixed, bytes, access);
+                    return Err(bounded(Violation::new(code, text).in_linux(words), pointer));
                 }
                 let function = state.frames()[usize::from(frame)].function;
                 self.record.stack(function, (-span.low) as u32);
@@ -98,12 +105,15 @@ impl Transfer<'_> {
                 Ok(Region::Stack { frame, first: place(span.low), last: place(span.high) })
             }
             Kind::Arena => Ok(Region::Arena),
-            Kind::Context => self.context_region(reg, pointer, span.low, size, intent),
+            Kind::Context => self.context_region(reg, pointer, span.low, size, intent).map_err(|violation| {
+                let strict = self.env.config.strict_alignment;
+                violation.in_linux(words::context(reg, pointer, span.low, size, strict))
+            }),
             Kind::Packet | Kind::PacketMeta => {
                 if intent.writes() && !self.env.program_type().writes_packet {
                     let text =
                         format!("programs of type {} may not write packets", self.env.program_type().name);
-                    return Err(Violation::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux("cannot write into packet"));
                 }
                 // A range of 0 says nothing, not even that offset 0 is before the end.
                 let checked = pointer.range > 0 || bytes == 0;
@@ -120,7 +130,8 @@ impl Transfer<'_> {
                     } else {
                         "compare the end of the access with data_end first"
                     };
-                    return Err(Violation::new(Code::OutOfBounds, text).suggest(suggestion));
+                    let words = words::outside_of_packet(reg, pointer, fixed, bytes);
+                    return Err(Violation::new(Code::OutOfBounds, text).suggest(suggestion).in_linux(words));
                 }
                 Ok(Region::Memory)
             }
@@ -128,14 +139,18 @@ impl Transfer<'_> {
                 let def = self.map(map)?;
                 let denied = if intent.writes() { MapFlags::RDONLY_PROG } else { MapFlags::WRONLY_PROG };
                 // Those of devices are the host's own.
-                let fixed = matches!(def.kind(), MapKind::Devmap | MapKind::DevmapHash);
+                let of_devices = matches!(def.kind(), MapKind::Devmap | MapKind::DevmapHash);
                 if def.flags().contains(denied)
-                    || (fixed && intent.writes())
+                    || (of_devices && intent.writes())
                     || (intent == Intent::Atomic && def.flags().contains(MapFlags::WRONLY_PROG))
                 {
                     let verb = if intent.writes() { "write" } else { "read" };
                     let text = format!("programs may not {verb} values of the map {}", def.name());
-                    return Err(Violation::new(Code::ReadOnly, text));
+                    let verb = if intent.writes() { "write into" } else { "read from" };
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux(format!(
+                        "{verb} map forbidden, value_size={} off={fixed} size={bytes}",
+                        def.value_size()
+                    )));
                 }
                 if span.low < 0 || span.high + bytes > i64::from(def.value_size()) {
                     let text = format!(
@@ -144,7 +159,9 @@ impl Transfer<'_> {
                         def.name(),
                         found(&span, bytes)
                     );
-                    return Err(bounded(Violation::new(Code::OutOfBounds, text), pointer));
+                    let words =
+                        words::outside(reg, pointer, fixed, bytes, Bounded::MapValue(def.value_size()));
+                    return Err(bounded(Violation::new(Code::OutOfBounds, text).in_linux(words), pointer));
                 }
                 if def.fields().is_empty() {
                     return Ok(Region::Memory);
@@ -155,17 +172,20 @@ impl Transfer<'_> {
                     None => Region::Memory,
                 })
             }
-            Kind::Buffer { bytes: length } => self.inside(reg, pointer, &span, bytes, length, "buffer"),
+            Kind::Buffer { bytes: length } => {
+                self.inside(reg, pointer, fixed, bytes, Bounded::Memory(length))
+            }
             _ if pointer.is_maybe_null() => {
                 let text = format!("{reg} may be null: {pointer}");
-                Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL))
+                let words = words::no_memory(reg, pointer);
+                Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL).in_linux(words))
             }
             Kind::Memory { bytes: length, read_only, .. } => {
                 if intent.writes() && read_only {
                     let text = format!("{reg} points to memory that may only be read: {pointer}");
-                    return Err(Violation::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux(words::read_only(reg, pointer)));
                 }
-                let region = self.inside(reg, pointer, &span, bytes, length, "memory")?;
+                let region = self.inside(reg, pointer, fixed, bytes, Bounded::Memory(length))?;
                 if length == MAX_ELEMENT {
                     let end = (span.high + bytes) as u32;
                     self.record.element(read_only, end, intent.writes());
@@ -175,16 +195,25 @@ impl Transfer<'_> {
             Kind::MapKey { map } => {
                 if intent.writes() {
                     let text = format!("the key of a map's element may only be read: {pointer} in {reg}");
-                    return Err(Violation::new(Code::ReadOnly, text));
+                    let words = format!("write to change key R{} not allowed", reg.number());
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux(words));
                 }
                 let length = self.map(map)?.key_size();
-                self.inside(reg, pointer, &span, bytes, length, "key")
+                self.inside(reg, pointer, fixed, bytes, Bounded::MapKey(length))
             }
-            Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),
+            Kind::Struct { of, .. } => {
+                self.struct_region(reg, pointer, of, span.low, size, intent).map_err(|violation| {
+                    match violation.code {
+                        Code::ReadOnly => violation.in_linux(words::read_only(reg, pointer)),
+                        _ => violation.in_linux(words::structure(reg, pointer, span.low, size)),
+                    }
+                })
+            }
             Kind::Own { .. } => self.own_region(reg, pointer, span.low, size, intent),
             Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
             Kind::Scalar if pointer.as_constant() == Some(0) => {
-                Err(Violation::new(Code::MaybeNull, format!("{reg} is null here")))
+                let words = words::no_memory(reg, pointer);
+                Err(Violation::new(Code::MaybeNull, format!("{reg} is null here")).in_linux(words))
             }
             Kind::MapValue { .. }
             | Kind::PacketEnd
@@ -198,27 +227,27 @@ impl Transfer<'_> {
             | Kind::Clobbered { .. }
             | Kind::Stale { .. } => {
                 let text = format!("expected a pointer to memory in {reg}, found {pointer}");
-                Err(Violation::new(Code::OutOfBounds, text))
+                Err(Violation::new(Code::OutOfBounds, text).in_linux(words::no_memory(reg, pointer)))
             }
         }
     }
 
     /// An access to an object of that many bytes.
-    fn inside(
-        &self,
-        reg: Reg,
-        pointer: &Value,
-        span: &Span,
-        bytes: i64,
-        length: u32,
-        what: &str,
-    ) -> Checked<Region> {
+    fn inside(&self, reg: Reg, pointer: &Value, fixed: i64, bytes: i64, of: Bounded) -> Checked<Region> {
+        let span = Span::of(pointer, fixed);
+        let (Bounded::MapValue(length) | Bounded::MapKey(length) | Bounded::Memory(length)) = of;
         if span.low < 0 || span.high + bytes > i64::from(length) {
+            let what = match of {
+                Bounded::MapKey(_) => "key",
+                _ if matches!(pointer.kind, Kind::Buffer { .. }) => "buffer",
+                _ => "memory",
+            };
             let text = format!(
                 "expected an access inside of the {length}-byte {what}, found {} in {reg}",
-                found(span, bytes)
+                found(&span, bytes)
             );
-            return Err(bounded(Violation::new(Code::OutOfBounds, text), pointer));
+            let words = words::outside(reg, pointer, fixed, bytes, of);
+            return Err(bounded(Violation::new(Code::OutOfBounds, text).in_linux(words), pointer));
         }
         Ok(Region::Memory)
     }

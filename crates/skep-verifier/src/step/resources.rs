@@ -3,11 +3,15 @@
 use crate::domain::resources::{Depths, Guard, Reference, Referent, Section};
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Hold, Kind, Needs, Opaque, Trust, Value};
+use crate::domain::words;
 use crate::program::roots::RootKind;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::Callback;
 use skep_isa::Reg;
+
+/// Linux's words for a call under a lock.
+pub(crate) const CALL_UNDER_LOCK: &str = "function calls are not allowed while holding a lock";
 
 /// The most references that may be held at once.
 const MAX_HELD: usize = 128;
@@ -39,7 +43,11 @@ impl Transfer<'_> {
             Violation::new(Code::Resource, text)
         };
         let Some(reference) = state.resources.get(value.reference) else {
-            return Err(expected(format!("found {value}, which holds no reference")));
+            let words = match value.is_maybe_null() || value.is_scalar() {
+                true => words::argument(reg, value, &["sock_common", "sock", "tcp_sock", "xdp_sock", "ptr_"]),
+                false => format!("R{} must be referenced when passed to release function", reg.number()),
+            };
+            return Err(expected(format!("found {value}, which holds no reference")).in_linux(words));
         };
         if reference.what != what {
             let text = format!(
@@ -50,7 +58,11 @@ impl Transfer<'_> {
             return Err(expected(text));
         }
         if value.offset != 0 || !value.is_fixed() {
-            return Err(expected(format!("found {value}, which does not point to its start")));
+            let words = format!(
+                "R{} must have zero offset when passed to release func or trusted arg to kfunc",
+                reg.number()
+            );
+            return Err(expected(format!("found {value}, which does not point to its start")).in_linux(words));
         }
         Ok(value.reference)
     }
@@ -112,9 +124,9 @@ impl Transfer<'_> {
         let lent = state.top().callback == Some(Callback::Less);
         if let Some(lock) = resources.lock.filter(|_| !lent) {
             let text = format!("the lock taken by the call in {} is still held {place}", lock.slot);
-            return Err(
-                Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock on every path to here")
-            );
+            return Err(Violation::new(Code::Resource, text)
+                .suggest("call bpf_spin_unlock on every path to here")
+                .in_linux("bpf_spin_unlock is missing"));
         }
         for section in Section::ALL {
             if resources.depth(section) > u32::from(before[section as usize]) {
@@ -123,9 +135,15 @@ impl Transfer<'_> {
                     section.name(),
                     resources.entered
                 );
-                return Err(
-                    Violation::new(Code::Resource, text).suggest("leave the section on every path to here")
-                );
+                let missing = resources.depth(section) - u32::from(before[section as usize]);
+                let words = match (section, missing) {
+                    (Section::NoPreempt, 1) => "1 bpf_preempt_enable is missing".to_owned(),
+                    (Section::NoPreempt, missing) => format!("{missing} bpf_preempt_enable(s) are missing"),
+                    _ => "bpf_rcu_read_unlock is missing".to_owned(),
+                };
+                return Err(Violation::new(Code::Resource, text)
+                    .suggest("leave the section on every path to here")
+                    .in_linux(words));
             }
         }
         match resources.references.iter().find(|reference| reference.frame >= frame) {
@@ -136,7 +154,8 @@ impl Transfer<'_> {
                     reference.what.name(),
                     reference.slot
                 );
-                Err(Violation::new(Code::Resource, text).suggest(reference.what.advice()))
+                let words = format!("Unreleased reference id={} alloc_insn={}", reference.id, reference.slot);
+                Err(Violation::new(Code::Resource, text).suggest(reference.what.advice()).in_linux(words))
             }
         }
     }
@@ -164,7 +183,12 @@ impl Transfer<'_> {
         let depth = &mut state.resources.sections[section as usize];
         if *depth == 0 {
             let text = format!("{} is left, but this path is not in one", section.name());
+            let words = match section {
+                Section::Read => "unmatched rcu read unlock (kernel function bpf_rcu_read_unlock)",
+                _ => "unmatched attempt to enable preemption (kernel function bpf_preempt_enable)",
+            };
             return Err(Violation::new(Code::Resource, text)
+                .in_linux(words)
                 .suggest("enter the section first")
                 .outside_of(Guard::Section(section)));
         }
@@ -232,7 +256,9 @@ impl Transfer<'_> {
             Some(lock) => {
                 let text =
                     format!("{what} is called while the lock taken by the call in {} is held", lock.slot);
-                Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"))
+                Err(Violation::new(Code::Resource, text)
+                    .suggest("call bpf_spin_unlock first")
+                    .in_linux(CALL_UNDER_LOCK))
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::region::Intent;
+use crate::step::resources::CALL_UNDER_LOCK;
 use skep_abi::{OWN_TYPE, SpecialField, SpecialKind};
 use skep_isa::Reg;
 
@@ -46,7 +47,11 @@ impl Transfer<'_> {
                 end(field),
                 def.name()
             );
-            return Err(Violation::new(Code::OutOfBounds, text));
+            let words = match is_kptr(field.kind) {
+                true => "kptr cannot be accessed indirectly by helper".to_owned(),
+                false => format!("{name} cannot be accessed directly by load/store"),
+            };
+            return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
         }
         let whole = low == i64::from(field.offset) && high == end(field);
         if !whole || !pointer.is_fixed() || intent == Some(Intent::Atomic) {
@@ -56,7 +61,12 @@ impl Transfer<'_> {
                 field.offset,
                 def.name()
             );
-            return Err(Violation::new(Code::OutOfBounds, text));
+            let words = match (pointer.is_fixed(), high - low) {
+                (false, _) => "kptr access cannot have variable offset".to_owned(),
+                (true, 8) => format!("kptr access misaligned expected={} off={low}", field.offset),
+                (true, _) => "kptr access size must be BPF_DW".to_owned(),
+            };
+            return Err(Violation::new(Code::OutOfBounds, text).in_linux(words));
         }
         Ok(Some(field.clone()))
     }
@@ -113,7 +123,16 @@ impl Transfer<'_> {
             field.offset,
             def.name()
         );
-        Err(Violation::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
+        let words = match field.kind {
+            SpecialKind::Kptr { .. } => "store to referenced kptr disallowed".to_owned(),
+            _ if value.is_scalar() => {
+                format!("BPF_ST imm must be 0 when storing to kptr at off={}", field.offset)
+            }
+            _ => "invalid kptr access".to_owned(),
+        };
+        Err(Violation::new(Code::Argument, text)
+            .suggest("exchange references with bpf_kptr_xchg")
+            .in_linux(words))
     }
 
     /// The special field of that kind that an argument points to, and what it lies in: a map's value, or an object that
@@ -155,7 +174,16 @@ impl Transfer<'_> {
                 field.offset, value.offset
             ),
         };
-        Err(Violation::new(Code::Argument, text))
+        let number = reg.number();
+        let words = match (name, value.is_fixed()) {
+            (_, false) => {
+                format!("R{number} doesn't have constant offset. {name} has to be at the constant offset")
+            }
+            ("kptr", true) => format!("off={} kptr isn't referenced kptr", value.offset),
+            ("bpf_list_head" | "bpf_rb_root", true) => format!("{name} not found at offset={}", value.offset),
+            (_, true) => format!("off {} doesn't point to 'struct {name}'", value.offset),
+        };
+        Err(Violation::new(Code::Argument, text).in_linux(words))
     }
 
     /// `bpf_spin_lock`.
@@ -165,7 +193,9 @@ impl Transfer<'_> {
         if let Some(lock) = state.resources.lock {
             let text =
                 format!("a second lock is taken while the lock taken by the call in {} is held", lock.slot);
-            return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
+            return Err(Violation::new(Code::Resource, text)
+                .suggest("call bpf_spin_unlock first")
+                .in_linux(CALL_UNDER_LOCK));
         }
         state.resources.lock = Some(Lock { of, id: value.id, slot: self.slot as u32 });
         Ok(())
@@ -177,7 +207,9 @@ impl Transfer<'_> {
         self.check_not_comparing(state, who)?;
         let Some(lock) = state.resources.lock else {
             let text = format!("{who} is called, but this path holds no lock");
-            return Err(Violation::new(Code::Resource, text).outside_of(Guard::Lock));
+            return Err(Violation::new(Code::Resource, text)
+                .outside_of(Guard::Lock)
+                .in_linux("bpf_spin_unlock without taking a lock"));
         };
         if (lock.of, lock.id) != (of, value.id) {
             let text = format!(
@@ -185,7 +217,7 @@ impl Transfer<'_> {
                  value, or one that was looked up again",
                 lock.slot
             );
-            return Err(Violation::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text).in_linux("bpf_spin_unlock of different lock"));
         }
         state.resources.lock = None;
         // Another CPU may take the nodes out of their lists and trees now.
@@ -253,7 +285,12 @@ impl Transfer<'_> {
                     def.name(),
                     name_of(field.kind)
                 );
-                Err(Violation::new(Code::Argument, text))
+                let name = match field.kind {
+                    SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. } => "bpf_{list_head,rb_root}",
+                    other => name_of(other),
+                };
+                let words = format!("tracing progs cannot use {name} yet");
+                Err(Violation::new(Code::Argument, text).in_linux(words))
             }
         }
     }

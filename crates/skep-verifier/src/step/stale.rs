@@ -21,6 +21,7 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
+use crate::domain::words;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Cond, Reg, Width};
@@ -119,9 +120,17 @@ impl Transfer<'_> {
                 format!("{reg} is read, but the call in {slot} clobbered it"),
                 "calls preserve r6 to r9 only",
             ),
-            _ => return Violation::new(Code::Uninitialised, format!("{reg} is read but was never written")),
+            _ => {
+                let text = format!("{reg} is read but was never written");
+                return Violation::new(code, text).in_linux(format!("R{} !read_ok", reg.number()));
+            }
         };
-        Violation::new(code, text).suggest(suggestion)
+        let violation = Violation::new(code, text).suggest(suggestion);
+        match value.kind {
+            // What else became stale is a number there.
+            Kind::Clobbered { .. } => violation.in_linux(format!("R{} !read_ok", reg.number())),
+            _ => violation.in_linux(words::no_memory(reg, value)),
+        }
     }
 }
 

@@ -100,8 +100,12 @@ fn definition(
             def.fields = own.special_fields(value).map_err(|error| error.to_string())?;
             // What is kept is the kernel's, or the program's own.
             for (field, line) in def.fields.iter_mut().zip(&map.fields) {
-                if let (SpecialKind::Kptr { to } | SpecialKind::KptrPercpu { to }, Some(of)) =
-                    (&mut field.kind, &line.of)
+                if let (
+                    SpecialKind::Kptr { to }
+                    | SpecialKind::KptrPercpu { to }
+                    | SpecialKind::KptrUntrusted { to },
+                    Some(of),
+                ) = (&mut field.kind, &line.of)
                 {
                     *to = linux_types().find(of, Kind::Struct).unwrap_or(*to | OWN_TYPE);
                 }

@@ -9,6 +9,7 @@
 mod build;
 mod equivalent;
 mod owners;
+mod words;
 
 use std::collections::HashMap;
 use std::fmt::Write;

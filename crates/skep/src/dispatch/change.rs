@@ -7,6 +7,7 @@ use skep_jit::Compiled;
 use skep_maps::{Map, References};
 use skep_text::{Arena, Branch, Pokes};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A change of an element.
 enum Change<'a> {
@@ -79,6 +80,11 @@ impl Dispatch {
             return Err(Error::OtherRuntime { map: map.name().to_owned() });
         }
         if let Change::Install(program) = change {
+            if program.verified.is_extension() {
+                let given = "an extension".to_owned();
+                let (map, program) = (map.name().to_owned(), program.name().to_owned());
+                return Err(Error::WrongProgram { map, program, expected: "programs".to_owned(), given });
+            }
             state.may_agree(map, Shape::of(program)).map_err(|agreed| wrong_program(map, program, agreed))?;
         }
         let Some(array) = state.array(map) else { return Ok(None) };
@@ -124,6 +130,10 @@ impl Dispatch {
             // Others may have agreed on another contract since the plan was made.
             let agreed = state.may_agree(map, Shape::of(program));
             agreed.map_err(|agreed| wrong_program(map, program, agreed))?;
+            // Relaxed: changed and read under this lock.
+            if program.extended.load(Ordering::Relaxed) > 0 {
+                return Err(Error::TailCallee { program: program.name().to_owned() });
+            }
         }
         let slot = state.array(map).and_then(|array| array.slots.get_mut(&index));
         let Some(slot) = slot.filter(|slot| slot.version == plan.version) else {
@@ -157,6 +167,11 @@ impl Dispatch {
         let mut leaving = None;
         if !plan.stays {
             removed.programs.extend(std::mem::replace(&mut slot.program, plan.target.clone()));
+            Connected::left_arrays(&removed.programs);
+            if let Some(program) = &plan.target {
+                // Relaxed: as above.
+                program.in_arrays.fetch_add(1, Ordering::Relaxed);
+            }
             if let Some(array) = state.array(map) {
                 array.programs += usize::from(plan.target.is_some());
                 array.programs -= removed.programs.len();

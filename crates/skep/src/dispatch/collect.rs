@@ -75,6 +75,7 @@ impl Dispatch {
                     slot.version += 1;
                 }
             }
+            Connected::left_arrays(&removed.programs);
             leaving = state.left(&left);
             leaving.extend(emptied.into_iter().filter_map(|key| state.leave(key)));
             self.retired.hold(&removed);

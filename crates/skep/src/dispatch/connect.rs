@@ -1,5 +1,6 @@
 //! A program takes part in the dispatch from its load until it is dropped.
 
+use super::entries::Entries;
 use super::{BranchTarget, CallSite, Dispatch, Shape, SiteRef, key, leads_to_programs, wrong_program};
 use crate::error::Error;
 use crate::image::{Image, takes_part};
@@ -7,10 +8,16 @@ use skep_maps::Map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An image that is connected to a dispatch: the maps that it names, which hold programs or will, know it.
 pub(crate) struct Connected {
     image: Image,
+    pub(super) hooks: Entries,
+    /// How many elements of arrays of programs hold it, and how many of its functions extensions replace: one of them
+    /// is 0. Under the dispatch's lock.
+    pub(super) in_arrays: AtomicUsize,
+    pub(super) extended: AtomicUsize,
     dispatch: Arc<Dispatch>,
 }
 
@@ -22,9 +29,25 @@ impl Connected {
     /// [`Error::OtherRuntime`] if it names an array of another dispatch; [`Error::WrongProgram`] if its arguments
     /// differ from those of an array's programs; [`Error::Text`] if its code cannot be changed.
     pub(crate) fn new(image: Image, dispatch: &Arc<Dispatch>) -> Result<Arc<Self>, Error> {
-        let connected = Arc::new(Self { image, dispatch: Arc::clone(dispatch) });
+        let connected = Arc::new(Self {
+            image,
+            hooks: Entries::default(),
+            in_arrays: AtomicUsize::new(0),
+            extended: AtomicUsize::new(0),
+            dispatch: Arc::clone(dispatch),
+        });
         dispatch.connect(&connected)?;
         Ok(connected)
+    }
+}
+
+impl Connected {
+    /// Elements of arrays that were emptied held these. Under the dispatch's lock.
+    pub(super) fn left_arrays<'a>(programs: impl IntoIterator<Item = &'a Arc<Self>>) {
+        for program in programs {
+            // Relaxed: as everywhere, under the dispatch's lock.
+            program.in_arrays.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

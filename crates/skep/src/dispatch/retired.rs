@@ -27,7 +27,8 @@ struct Waiting {
 
 impl Removed {
     fn is_empty(&self) -> bool {
-        self.stubs.is_empty() && self.programs.is_empty() && self.maps.is_empty()
+        let none = self.stubs.is_empty() && self.programs.is_empty() && self.maps.is_empty();
+        none && self.hooks.is_empty()
     }
 }
 
@@ -41,7 +42,8 @@ impl Retired {
     /// Counts objects that were just removed, under the dispatch's lock, and will be retired.
     pub(super) fn hold(&self, removed: &Removed) {
         // Relaxed: the collector takes the same lock.
-        self.held.fetch_add(removed.programs.len() + removed.maps.len(), Ordering::Relaxed);
+        self.held
+            .fetch_add(removed.programs.len() + removed.maps.len() + removed.hooks.len(), Ordering::Relaxed);
     }
 
     /// A collection begins, under the dispatch's lock: objects held here count as the host's. If there are any, another
@@ -64,8 +66,10 @@ impl Dispatch {
         waiting.removed.stubs.extend(removed.stubs);
         waiting.removed.programs.extend(removed.programs);
         waiting.removed.maps.extend(removed.maps);
+        waiting.removed.hooks.extend(removed.hooks);
         waiting.removed.poked |= removed.poked;
-        let many = waiting.removed.stubs.len() + waiting.removed.programs.len() > MOST;
+        let many =
+            waiting.removed.stubs.len() + waiting.removed.programs.len() + waiting.removed.hooks.len() > MOST;
         let asked = std::mem::replace(&mut waiting.asked, true);
         drop(waiting);
         if many {
@@ -96,12 +100,12 @@ impl Dispatch {
         }
         // From now on stubs wait for readers by themselves.
         drop(removed.stubs);
-        let (programs, maps) = (removed.programs, removed.maps);
-        if !programs.is_empty() || !maps.is_empty() {
+        let (programs, maps, hooks) = (removed.programs, removed.maps, removed.hooks);
+        if !programs.is_empty() || !maps.is_empty() || !hooks.is_empty() {
             let dispatch = Arc::clone(self);
             self.domain.call(Grace::Both, move || {
-                let count = programs.len() + maps.len();
-                drop((programs, maps));
+                let count = programs.len() + maps.len() + hooks.len();
+                drop((programs, maps, hooks));
                 let retired = &dispatch.retired;
                 retired.held.fetch_sub(count, Ordering::Release);
                 if retired.misled.swap(false, Ordering::Acquire) {

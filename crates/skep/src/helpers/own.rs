@@ -2,11 +2,11 @@
 //!
 //! They are called like helpers: the verifier has proved that the arguments match the row's parameters.
 
-use super::{arena, bits, cpumask, dynptr, iterators, map, objects, sections, timer, xdp};
+use super::{arena, bits, cpumask, dynptr, iterators, machine, map, objects, sections, timer, xdp};
 use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
 
 /// The implementations, in the order of the rows.
-static OWN: [(&str, HelperFn); 71] = [
+static OWN: [(&str, HelperFn); 81] = [
     ("bpf_rcu_read_lock", helper!(sections::enter, 0)),
     ("bpf_rcu_read_unlock", helper!(sections::leave, 0)),
     ("bpf_preempt_disable", helper!(sections::enter, 0)),
@@ -78,6 +78,16 @@ static OWN: [(&str, HelperFn); 71] = [
     ("bpf_cpumask_any_distribute", helper!(cpumask::any_distribute, 1)),
     ("bpf_cpumask_any_and_distribute", helper!(cpumask::any_and_distribute, 2)),
     ("bpf_cpumask_weight", helper!(cpumask::weight, 1)),
+    ("bpf_task_acquire", helper!(machine::acquire, 1)),
+    ("bpf_task_release", helper!(machine::release, 1)),
+    ("bpf_task_from_pid", helper!(machine::task_from_pid, 1)),
+    ("bpf_task_from_vpid", helper!(machine::task_from_pid, 1)),
+    ("bpf_task_under_cgroup", helper!(machine::task_under_cgroup, 2)),
+    ("bpf_task_get_cgroup1", helper!(machine::task_cgroup1, 2)),
+    ("bpf_cgroup_acquire", helper!(machine::acquire, 1)),
+    ("bpf_cgroup_release", helper!(machine::release, 1)),
+    ("bpf_cgroup_ancestor", helper!(machine::cgroup_ancestor, 2)),
+    ("bpf_cgroup_from_id", helper!(machine::cgroup_from_id, 1)),
 ];
 
 /// The implementations with the numbers used in calls, ascending.

@@ -24,7 +24,7 @@ pub(super) unsafe fn load_bytes_relative(
     let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
     let from = match start as u32 as u64 {
         START_MAC => Some(skb.data - u64::from(skb.link)),
-        START_NET => Some(skb.data + u64::from(skb.network)),
+        START_NET => Some(skb.network_header()),
         _ => None,
     };
     let from = from.map(|start| start + offset);

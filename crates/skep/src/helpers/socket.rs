@@ -32,7 +32,12 @@ unsafe fn place(context: u64, machine: &Machine, env: *mut RunEnv) -> (u32, Opti
         match Image::of_run(env).input {
             Input::Xdp => (*(context as *const XdpContext)).ingress_ifindex,
             Input::Skb => (*(context as *const SkbContext)).ifindex,
-            Input::Buffer(_) | Input::Context | Input::Arguments | Input::Netfilter | Input::Shown => 0,
+            Input::Buffer(_)
+            | Input::Context
+            | Input::Arguments
+            | Input::Netfilter
+            | Input::Shown
+            | Input::Inside => 0,
         }
     };
     if let Some(device) = machine.find_device(device) {
@@ -66,7 +71,12 @@ pub(super) unsafe fn own<'a>(context: u64, env: *mut RunEnv) -> Option<&'a Nativ
                     None => NativeSocket::of(Effects::of_run(env)?.own.as_ref()?.address()),
                 }
             }
-            Input::Xdp | Input::Buffer(_) | Input::Arguments | Input::Netfilter | Input::Shown => None,
+            Input::Xdp
+            | Input::Buffer(_)
+            | Input::Arguments
+            | Input::Netfilter
+            | Input::Shown
+            | Input::Inside => None,
         }
     }
 }
@@ -333,6 +343,7 @@ unsafe fn assign_to_look_up(
     }
     let Some(effects) = effects else { return EINVAL };
     *selected = socket.as_ref().map_or(0, NativeSocket::address);
-    effects.sockets().chosen = Some(socket);
+    let sockets = effects.sockets();
+    (sockets.chosen, sockets.alone) = (Some(socket), flags & NO_REUSEPORT != 0);
     0
 }

@@ -9,9 +9,10 @@ use crate::packet::{Effects, Redirect};
 use crate::socket::NativeSocket;
 use skep_abi::RunEnv;
 use skep_maps::{Map, Member};
-use skep_world::SocketState;
+use skep_world::{Socket, SocketState};
 use std::sync::Arc;
 
+const EBADFD: u64 = -77i64 as u64;
 const EPROTOTYPE: u64 = -91i64 as u64;
 const EAFNOSUPPORT: u64 = -97i64 as u64;
 /// Verdicts: `SK_DROP` and `SK_PASS`.
@@ -88,6 +89,12 @@ pub(super) unsafe fn select_reuseport(context: u64, map: u64, key: u64, flags: u
         }
         if wanted[1] != given[1] {
             return EAFNOSUPPORT;
+        }
+        let (group, socket) = (group.socket(), socket.socket());
+        let address = |socket: &Socket| (socket.namespace, socket.local, socket.device, socket.reuse_port);
+        // A context of the host may be about sockets that say nothing of groups.
+        if group.reuse_port && address(group) != address(socket) {
+            return EBADFD;
         }
     }
     effects.sockets().chosen = Some(Some(socket));

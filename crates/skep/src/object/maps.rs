@@ -3,11 +3,11 @@
 //! A pointer to a host's object in a map's value is declared with a type of the object file. Everywhere else, types of
 //! a host's objects have the numbers of the host's BTF. A structure has the same name in both, so kept pointers are
 //! renumbered by name: once for all programs, when the maps or the host's types change. A structure that the host does
-//! not have is one that programs allocate objects of; it keeps its number, with a mark. CPU masks are a runtime's
-//! own, whatever types the host has.
+//! not have is one that programs allocate objects of; it keeps its number, with a mark. CPU masks,
+//! tasks and cgroups are a runtime's own, whatever types the host has.
 
 use crate::steps::steps;
-use skep_abi::{CPU_MASK, MapDef, OWN_TYPE, SpecialKind};
+use skep_abi::{MapDef, OWN_TYPE, SpecialKind};
 use skep_btf::Btf;
 use std::sync::Arc;
 
@@ -83,8 +83,8 @@ fn map(def: &MapDef, own: &Btf, host: Host<'_>) -> MapDef {
 
 /// The host's type of the same name and kind, or the object's own with [`OWN_TYPE`].
 fn same(ty: u32, own: &Btf, host: Host<'_>) -> u32 {
-    if host.runtime && own.is_cpu_mask(ty) {
-        return CPU_MASK | OWN_TYPE;
+    if let Some(of_runtime) = own.of_runtime(ty).filter(|_| host.runtime) {
+        return of_runtime;
     }
     let named = own.resolve(ty).ok().filter(|ty| !ty.is_anonymous());
     let found = named.and_then(|ty| host.types?.find(ty.name().ok()?, ty.kind));

@@ -61,6 +61,8 @@ pub(crate) struct OfSockets {
     pub(crate) held: Vec<Arc<NativeSocket>>,
     /// The socket that it chose for the packet, connection or message. `Some(None)`: none, in place of one.
     pub(crate) chosen: Option<Option<Arc<NativeSocket>>>,
+    /// Whether the socket that it chose is meant, and no other with the same address.
+    pub(crate) alone: bool,
     /// Where it bound the context's socket.
     pub(crate) bound: Option<SocketAddr>,
     /// The bytes of the message that the verdict is for, and those to wait for.

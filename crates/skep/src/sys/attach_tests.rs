@@ -26,6 +26,16 @@ fn with_world() -> (Process, World) {
 }
 
 impl Process {
+    /// A program of a type that says where it will be attached.
+    fn expecting(&mut self, (program_type, attach_type): (u32, u32), result: i32) -> i32 {
+        let insns = skep_isa::assemble(&format!("r0 = {result}\nexit")).unwrap();
+        let insns = skep_isa::encode_bytes(&insns).unwrap();
+        let (at, licence) = (self.put(&insns), self.put(b"GPL\0"));
+        let attr = Attr::default().u32(0, program_type).u32(4, insns.len() as u32 / 8).u64(8, at);
+        let attr = attr.u64(16, licence).bytes(48, b"tested").u32(68, attach_type).u32(140, 0);
+        self.call(Command::ProgLoad, &attr).unwrap() as i32
+    }
+
     fn returning(&mut self, program_type: u32, result: i32) -> i32 {
         let text = format!("r0 = {result}\nexit");
         self.load_with(program_type, &text, 0, 0).0.unwrap() as i32
@@ -110,6 +120,7 @@ fn attachments_end_with_their_control_group() {
     let (outer, inner) = (process.group(&[1], 10), process.group(&[1, 10], 11));
     let program = process.returning(CGROUP_SKB, 1);
     process.attach(outer, program, 0, MULTI).unwrap();
+    process.attach(outer, program, 1, MULTI).unwrap();
     let link = process.link(inner, program, 0, 0).unwrap();
     assert_eq!((process.count(inner, false), process.count(inner, true)), (Ok(1), Ok(2)));
     assert_eq!(process.system.control_groups(), [10, 11]);
@@ -183,4 +194,135 @@ fn frames_that_live_on_go_their_way_through_the_world() {
         let info = process.info(behind, 232);
         assert_eq!(info[200..208], u64::to_ne_bytes(seen), "the program behind sees what passes");
     }
+}
+
+/// The number of the process's network namespace.
+const NETWORK: u64 = 4_026_531_840;
+
+/// A world whose `eth0` (1) has 10.0.0.1, and a server at port 53 in the control group 11.
+fn with_server() -> (Process, World) {
+    let mut machine = crate::world::Machine::new();
+    let address = "10.0.0.1/24".parse().unwrap();
+    machine.add_device(crate::world::Device::new("eth0").address(address)).unwrap();
+    for (id, parent) in [(1, None), (10, Some(1)), (11, Some(10))] {
+        machine.cgroups.insert(id, crate::world::Cgroup { id, parent, ..Default::default() });
+    }
+    let mut server = crate::world::Socket::bound("0.0.0.0:53".parse().unwrap());
+    server.cgroup = 11;
+    machine.add_socket(server).unwrap();
+    let world = World::new(machine);
+    let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
+    let engine = SysEngine::new(runtime, Some(world.clone())).network(NETWORK, 0);
+    let mut process = Process::of(System::new(engine));
+    process.network = NETWORK;
+    (process, world)
+}
+
+/// The way of a datagram to the server.
+fn served(world: &World) -> Vec<String> {
+    let (from, to) = (std::net::Ipv4Addr::new(10, 0, 0, 9), std::net::Ipv4Addr::new(10, 0, 0, 1));
+    let inner = skep_packets::udp((from.into(), 1000), (to.into(), 53), b"question");
+    let header = skep_packets::Ipv4 { protocol: 17, ttl: 64, id: 1, fragment: 0, options: &[] };
+    let inner = skep_packets::ipv4(from, to, header, &inner);
+    let frame =
+        skep_packets::ethernet([2, 0, 0, 0, 0, 1], [6; 6], &[], skep_packets::ethertype::IPV4, &inner);
+    let trace = world.inject("eth0", &mut Packet::new(&frame)).unwrap();
+    let text = trace.show(&world.machine()).to_string();
+    // All programs have that name.
+    text.lines().map(|line| line.replace(" tested", "")).collect()
+}
+
+#[test]
+fn programs_of_groups_namespaces_and_the_packet_filter_meet_the_worlds_packets() {
+    const INET_INGRESS: u32 = 0;
+    const SK_LOOKUP: (u32, u32) = (30, 36);
+    const NETFILTER: (u32, u32) = (32, 45);
+    let (mut process, world) = with_server();
+    let end = "received on eth0 by socket 1 (udp 0.0.0.0:53)";
+    assert_eq!(served(&world), [end]);
+    // The packet filter, by priorities.
+    let mut filter = |result: i32, priority: i32| {
+        let program = process.expecting(NETFILTER, result);
+        let attr = Attr::default().u32(0, program as u32).u32(4, 0).u32(8, NETFILTER.1).u32(12, 0);
+        let attr = attr.u32(16, 2).u32(20, 1).u32(24, priority as u32).u32(28, 0);
+        process.call(Command::LinkCreate, &attr).unwrap() as i32
+    };
+    let passes = filter(1, 10);
+    assert_eq!(served(&world), ["eth0 input: accept", end]);
+    let drops = filter(0, -10);
+    assert_eq!(served(&world), ["eth0 input: drop", "dropped by: drop"]);
+    process.descriptors.remove(&drops);
+    assert_eq!(served(&world), ["eth0 input: accept", end], "a link ends with its last descriptor");
+    process.descriptors.remove(&passes);
+    assert_eq!(served(&world), [end]);
+    // Control groups: those inside first, and what the flags say.
+    let (outer, inner) = (process.group(&[1], 10), process.group(&[1, 10], 11));
+    let [yes, no] = [1, 0].map(|result| process.returning(CGROUP_SKB, result));
+    process.attach(outer, yes, INET_INGRESS, MULTI).unwrap();
+    assert_eq!(
+        served(&world),
+        ["eth0 cgroup ingress: pass", end],
+        "the server's group has no list of its own"
+    );
+    let link = process.link(inner, no, INET_INGRESS, 0).unwrap();
+    let ran = ["eth0 cgroup ingress: drop", "eth0 cgroup ingress: pass", "dropped by: drop"];
+    assert_eq!(served(&world), ran);
+    process.descriptors.remove(&link);
+    assert_eq!(served(&world), ["eth0 cgroup ingress: pass", end]);
+    process.system.clone().end_control_group(10);
+    assert_eq!(served(&world), [end]);
+    // The namespace's look-ups.
+    let network = process.free_descriptor();
+    process.files.insert(network, File::Network(NETWORK));
+    let drop = process.expecting(SK_LOOKUP, 0);
+    let link = process.link(network as u32, drop, SK_LOOKUP.1, 0).unwrap();
+    assert_eq!(served(&world), ["eth0 socket look-up: drop", "dropped by: drop"]);
+    process.descriptors.remove(&link);
+    assert_eq!(served(&world), [end]);
+}
+
+/// As Linux 6.12 answers.
+#[test]
+fn programs_of_netkit_are_attached_to_the_primary_end() {
+    use crate::world::{Device, Netkit, NetkitPolicy};
+    const PRIMARY: u32 = 54;
+    const PEER: u32 = 55;
+    let mut machine = crate::world::Machine::new();
+    machine.add_device(Device::new("eth0")).unwrap();
+    let end =
+        |name: &str, primary| Device::new(name).netkit(Netkit { primary, policy: NetkitPolicy::Blackhole });
+    machine.add_pair(end("nk0", true), end("nk1", false)).unwrap();
+    let world = World::new(machine);
+    let runtime = Runtime::builder().cpus(2).privileged(true).world(&world).build().unwrap();
+    let mut process = Process::of(System::new(SysEngine::new(runtime, Some(world.clone()))));
+    let program = process.returning(SCHED_CLS, 0);
+    for at in [PRIMARY, PEER] {
+        assert_eq!(process.link(1, program, at, 0), Err(Errno::ENXIO), "no netkit");
+        assert_eq!(process.link(3, program, at, 0), Err(Errno::EACCES), "the other end");
+        assert_eq!(process.link(99, program, at, 0), Err(Errno::ENODEV));
+    }
+    let back = crate::Object::from_insns(
+        "back",
+        skep_abi::ProgramType::from_name("xdp").unwrap(),
+        skep_isa::assemble("r0 = 3\nexit").unwrap(),
+    );
+    let back = process.system.engine().runtime().load(&back).unwrap();
+    let _back = world.attach(&back.programs()[0], "nk1", crate::world::Place::Xdp).unwrap();
+    let passes = || world.inject("nk1", &mut Packet::new(&[0; 64])).unwrap().hops.len() > 1;
+    assert!(!passes(), "nobody connects the ends");
+    let primary = process.link(2, program, PRIMARY, 0).unwrap();
+    assert!(!passes(), "that program is for what the primary end sends");
+    let peer = process.link(2, program, PEER, 0).unwrap();
+    assert!(passes());
+    // BPF_LINK_TYPE_NETKIT, with the end whose packets the program sees.
+    let shown = |process: &mut Process, link| {
+        let info = process.info(link, 32);
+        [0, 16, 20].map(|at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap()))
+    };
+    assert_eq!(shown(&mut process, primary), [13, 2, PRIMARY]);
+    assert_eq!(shown(&mut process, peer), [13, 3, PEER]);
+    process.descriptors.remove(&peer);
+    assert!(!passes(), "a link ends with its last descriptor");
+    world.change(|machine| machine.remove_device(2)).unwrap();
+    assert_eq!(shown(&mut process, primary), [13, 0, PRIMARY], "the device is gone");
 }

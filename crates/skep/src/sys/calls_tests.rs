@@ -186,8 +186,8 @@ impl Script {
                 let group = self.group(words[2]);
                 self.open(words[1], File::Group(group));
             }
-            // Addresses are always hidden.
-            "hide" | "unhide" => {}
+            "hide" => self.process.sees_addresses = false,
+            "unhide" => self.process.sees_addresses = true,
             "network" => self.open(words[1], File::Network(self.process.network)),
             "attr" => self.show(BASE + number(1) as u64, number(2)),
             "close" => {
@@ -204,7 +204,16 @@ impl Script {
 fn calls_are_answered_as_linux_answers_them() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls");
     let (mut asked, mut wrong, mut alike) = (0, Vec::new(), Vec::new());
-    for file in ["maps.calls", "objects.calls", "attach.calls", "info.calls"] {
+    let files = [
+        "maps.calls",
+        "objects.calls",
+        "attach.calls",
+        "info.calls",
+        "code.calls",
+        "types.calls",
+        "storages.calls",
+    ];
+    for file in files {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let mut script_of_file = Script::new();

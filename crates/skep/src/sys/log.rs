@@ -12,7 +12,7 @@
 
 use crate::error::Error;
 use skep_abi::linux_helper;
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, DecodeError, Field, Insn};
 use skep_verifier::{Code, Refusal};
 
 /// Levels of the log: all paths, and only statistics.
@@ -57,9 +57,12 @@ impl PathLog {
         if error.is_some() || self.level & ALL_PATHS != 0 {
             path.iter().for_each(|line| log(line));
         }
-        if let Some(error) = error.filter(|_| self.level & !STATISTICS != 0) {
-            if !matches!(error, Error::Refused(_)) {
-                log(&error.to_string());
+        // A reason is told at every level.
+        if let Some(error) = error {
+            match error {
+                Error::Refused(_) if self.level & !STATISTICS != 0 => {}
+                Error::Refused(refusal) => log(&refusal.reason),
+                other => log(&other.to_string()),
             }
             if let Some(words) = words(error, insns) {
                 log(&words);
@@ -83,12 +86,11 @@ fn words(error: &Error, insns: &[Insn]) -> Option<String> {
 }
 
 fn words_for_refusal(refusal: &Refusal, insns: &[Insn]) -> Option<String> {
+    if refusal.words.is_some() {
+        return refusal.words.clone();
+    }
     let at = insns.get(refusal.slot as usize);
     match (refusal.code, at) {
-        (Code::Uninitialised, _) => {
-            let register = registers(&refusal.reason).next()?;
-            Some(format!("R{register} !read_ok"))
-        }
         (Code::Helper | Code::Types, Some(Insn::Call { target: CallTarget::Helper(id) })) => {
             if linux_helper(*id).is_none() {
                 return Some(format!("invalid func unknown#{id}"));
@@ -108,9 +110,46 @@ fn cannot_use(id: u32) -> String {
     format!("program of this type cannot use helper bpf_{name}#{id}")
 }
 
-/// The registers that a reason names.
-fn registers(reason: &str) -> impl Iterator<Item = u32> + '_ {
-    reason.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.strip_prefix('r')?.parse().ok())
+/// Linux's words for bytes that are no program.
+pub(super) fn words_of_code(error: &DecodeError, slots: &[u8]) -> Option<String> {
+    const LOAD_IMM64: u8 = 0x18;
+    let slot = |at: usize| slots.get(at * 8..at * 8 + 8);
+    // What Linux asks of a load's second slot, before the rest of the first.
+    let pair = |at: usize| match slot(at + 1) {
+        Some([0, 0, 0, 0, ..]) => "BPF_LD_IMM64 uses reserved fields",
+        _ => "invalid bpf_ld_imm64 insn",
+    };
+    Some(match *error {
+        DecodeError::PartialSlot { .. } => return None,
+        // An instruction of zeroes comes after one that should have been an end.
+        DecodeError::UnknownOpcode { slot: 0, opcode: 0 } if slots.len() == 8 => {
+            "last insn is not an exit or jmp".to_owned()
+        }
+        // A load from memory of no mode.
+        DecodeError::UnknownOpcode { opcode: 1, .. } => "BPF_LDX uses reserved fields".to_owned(),
+        DecodeError::UnknownOpcode { opcode, .. } => format!("unknown opcode {opcode:02x}"),
+        DecodeError::UnknownRegister { number, .. } => format!("R{number} is invalid"),
+        DecodeError::MissingTail { .. } | DecodeError::MalformedTail { .. } => {
+            let unrecognized = matches!(*error, DecodeError::MalformedTail { field: Field::Imm, .. });
+            match unrecognized {
+                true => "unrecognized bpf_ld_imm64 insn".to_owned(),
+                false => "invalid bpf_ld_imm64 insn".to_owned(),
+            }
+        }
+        DecodeError::ReservedField { slot: at, opcode, .. }
+        | DecodeError::UnknownVariant { slot: at, opcode, .. } => match opcode & 7 {
+            _ if opcode == LOAD_IMM64 => pair(at).to_owned(),
+            0 => "BPF_LD_[ABS|IND] uses reserved fields".to_owned(),
+            1 => "BPF_LDX uses reserved fields".to_owned(),
+            2 => "BPF_ST uses reserved fields".to_owned(),
+            3 => "BPF_STX uses reserved fields".to_owned(),
+            5 | 6 if opcode == 0x85 => "BPF_CALL uses reserved fields".to_owned(),
+            5 | 6 if opcode == 0x95 => "BPF_EXIT uses reserved fields".to_owned(),
+            5 | 6 if opcode & 0xf0 == 0 => "BPF_JA uses reserved fields".to_owned(),
+            5 | 6 => "BPF_JMP/JMP32 uses reserved fields".to_owned(),
+            _ => "BPF_ALU uses reserved fields".to_owned(),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -121,6 +160,8 @@ mod tests {
     /// The types of socket filters and of XDP.
     const SOCKET_FILTER: u32 = 1;
     const XDP: u32 = 6;
+    /// Of probes.
+    const KPROBE: u32 = 2;
 
     /// The last lines of the log at that level, the last first.
     fn refused(program_type: u32, text: &str, level: u32) -> (Errno, Vec<String>) {
@@ -135,7 +176,13 @@ mod tests {
             (XDP, "r0 = r7\nexit", Errno::EACCES, "R7 !read_ok"),
             (XDP, "call 195896080\nexit", Errno::EINVAL, "invalid func unknown#195896080"),
             (XDP, "call 4000\nexit", Errno::EINVAL, "invalid func unknown#4000"),
-            // Of another type of program; known to the kernel, and not provided here.
+            // Provided to no program here; of another type of program.
+            (
+                KPROBE,
+                "r1 = r10\nr1 += -24\nr2 = 24\nr3 = 0\ncall 176\nr0 = 0\nexit",
+                Errno::EINVAL,
+                "program of this type cannot use helper bpf_get_branch_snapshot#176",
+            ),
             (
                 XDP,
                 "call 18\nexit",
@@ -168,6 +215,7 @@ mod tests {
         assert_eq!(told(4), [true; 3]);
         assert_eq!(told(1 | 4), [true; 3]);
         let (_, only) = refused(XDP, "exit", 4);
-        assert_eq!(only.len(), 3, "{only:?}");
+        // And the reason, in both tongues.
+        assert_eq!(only.len(), 5, "{only:?}");
     }
 }

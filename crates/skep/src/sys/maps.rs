@@ -19,6 +19,8 @@ pub struct SysMap {
     map: Arc<Map>,
     holds: Holds,
     types: Option<Arc<Btf>>,
+    /// As its creator declared it: what it keeps has the numbers of `types`.
+    declared: MapDef,
     cpus: u32,
 }
 
@@ -38,7 +40,7 @@ const LOCK: u64 = 4;
 impl SysMap {
     pub(super) fn create(
         runtime: &Runtime,
-        lacking: &Lacking,
+        (host, lacking): (Option<&Arc<Btf>>, &Lacking),
         request: &MapRequest<'_, SysEngine>,
     ) -> Result<Self, Errno> {
         let Some(kind) = MapKind::from_number(request.kind) else {
@@ -53,7 +55,7 @@ impl SysMap {
         let mut def = MapDef::new(request.name, kind, key_size, value_size, max_entries);
         def.flags = MapFlags(request.flags);
         def.extra = request.extra;
-        def.inner = request.inner.map(|inner| Box::new(inner.map.def().clone()));
+        def.inner = request.inner.map(|inner| Box::new(inner.declared.clone()));
         let mut types = None;
         if let Some((btf, key, value)) = request.types {
             check_sizes(btf, &def, key, value)?;
@@ -61,7 +63,14 @@ impl SysMap {
             def.set_fields(btf, value).map_err(|_| Errno::EINVAL)?;
             types = Some(Arc::clone(btf));
         }
-        let object = Object::from_sources(Vec::new(), [def], types.clone());
+        let declared = def.clone();
+        // Loaders give a map of maps no types: what its inner maps hold has the numbers of theirs.
+        let of_inner = || request.inner.and_then(|inner| inner.types.clone());
+        let meant = types.clone().or_else(of_inner);
+        let mut object = Object::from_sources(Vec::new(), [def], meant);
+        if let Some(host) = host {
+            object.set_host_types(Arc::clone(host));
+        }
         let module = runtime.load(&object).map_err(|error| {
             lacking.note_error(&error);
             errno(&error)
@@ -83,12 +92,18 @@ impl SysMap {
         } else {
             TargetMap::new(&map).map_or(Holds::Bytes, Holds::Targets)
         };
-        Ok(Self { map, holds, types, cpus: runtime.cpus() })
+        Ok(Self { map, holds, types, declared, cpus: runtime.cpus() })
     }
 
     /// The map.
     pub fn map(&self) -> &Arc<Map> {
         &self.map
+    }
+
+    /// Its definition, in which what its values keep has the numbers of the types that it was created with.
+    pub(super) fn declared(&self) -> MapDef {
+        let def = self.map.def().clone();
+        MapDef { fields: self.declared.fields.clone(), inner: self.declared.inner.clone(), ..def }
     }
 
     /// The types that it was created with.

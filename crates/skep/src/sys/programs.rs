@@ -1,18 +1,19 @@
 //! Programs that clients load.
 
 use super::lacking::Lacking;
-use super::log::PathLog;
+use super::log::{PathLog, words_of_code};
 use super::maps::SysMap;
 use super::{SysEngine, errno};
 use crate::error::Error;
+use crate::linker::Rules;
 use crate::object::{Object, functions};
 use crate::program::Program;
 use crate::runtime::Runtime;
-use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES};
+use skep_abi::{Function, LineInfo, MapDef, ProgramSource, ProgramType, Prototype, TYPES, TargetFunction};
 use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
-use skep_sys::{Errno, ProgramFacts, ProgramRequest};
-use skep_verifier::Code;
+use skep_sys::{CoreRelocation, Errno, MachineCode, ProgramFacts, ProgramRequest};
+use skep_verifier::{Abilities, Code};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -26,10 +27,16 @@ pub struct SysProgram {
     needs_expected_place: bool,
 }
 
+/// `BPF_F_STRICT_ALIGNMENT` and `BPF_F_ANY_ALIGNMENT`, which counts more.
+const F_STRICT_ALIGNMENT: u32 = 1;
+const F_ANY_ALIGNMENT: u32 = 2;
 /// `BPF_F_SLEEPABLE`.
 const F_SLEEPABLE: u32 = 1 << 4;
-/// The number of the type.
+/// The numbers of types.
+const KPROBE: u32 = 2;
 const STRUCT_OPS: u32 = 27;
+/// The number of extensions.
+const EXTENSION: u32 = 28;
 
 impl SysProgram {
     pub(super) fn load(
@@ -41,7 +48,7 @@ impl SysProgram {
         let mut unwatched = |_: &str| {};
         let level = log.as_ref().map_or(0, |_| request.log_level);
         let log = log.unwrap_or(&mut unwatched);
-        let program_type = type_of(request.program_type, request.expected_attach_type)?;
+        let mut program_type = type_of(request.program_type, request.expected_attach_type)?;
         if request.program_type == STRUCT_OPS {
             lacking.note("program type", "struct_ops".to_owned());
             log("struct_ops programs need a structure of the kernel, of which there is none");
@@ -51,6 +58,12 @@ impl SysProgram {
         if program_type.always_sleeps && !sleeps {
             log("Syscall programs can only be sleepable");
             return Err(Errno::EINVAL);
+        }
+        if sleeps && !program_type.may_sleep && request.program_type == KPROBE {
+            // Only functions of applications may be probed so: what it is attached to is not known yet.
+            let probes = TYPES.iter().filter(|kind| kind.number == Some(KPROBE));
+            program_type =
+                probes.copied().find(|kind| kind.may_sleep && kind.attach.is_none()).unwrap_or(program_type);
         }
         if sleeps && !program_type.may_sleep && !program_type.always_sleeps {
             log("Only fentry/fexit/fmod_ret, lsm, iter, uprobe, and struct_ops programs can be sleepable");
@@ -73,7 +86,14 @@ impl SysProgram {
             object.set_host_types(Arc::clone(host));
         }
         let mut lines = PathLog::new(level);
-        let mut linker = runtime.linker(&object).only(&name);
+        let rules = Rules {
+            strict_alignment: request.flags & (F_STRICT_ALIGNMENT | F_ANY_ALIGNMENT) == F_STRICT_ALIGNMENT,
+            // Suites and fuzzers expect that code which nothing leads to is refused.
+            abilities: Abilities { dead_code: false, ..Abilities::default() },
+        };
+        // Those with types can be replaced and watched, as in Linux.
+        let patchable = !request.functions.is_empty();
+        let mut linker = runtime.linker(&object).only(&name).patchable(patchable).rules(rules);
         for (def, map) in definitions.iter().zip(&maps) {
             linker = linker.map(&def.name, Arc::clone(map.map()));
         }
@@ -106,6 +126,12 @@ impl SysProgram {
         &self.program
     }
 
+    /// The place of the function with that type.
+    pub(super) fn function(&self, ty: u32) -> Option<usize> {
+        let functions = self.program.verified().functions();
+        functions.iter().position(|known| known.prototype.as_ref().is_some_and(|known| known.function == ty))
+    }
+
     /// Whether its results mean something only where it expects to be attached.
     pub(super) fn needs_expected_place(&self) -> bool {
         self.needs_expected_place
@@ -113,10 +139,11 @@ impl SysProgram {
 
     pub(super) fn facts(&self) -> ProgramFacts {
         let verified = self.program.verified();
+        let compiled = u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX);
         ProgramFacts {
             tag: self.tag,
             translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
-            compiled: u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX),
+            compiled,
             functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
@@ -124,6 +151,37 @@ impl SysProgram {
             run_count: self.program.image().counted.runs(),
         }
     }
+
+    pub(super) fn machine_code(&self) -> MachineCode {
+        let compiled = self.program.compiled();
+        let mut bytes = compiled.text().bytes();
+        bytes.truncate(compiled.code_bytes());
+        MachineCode {
+            address: compiled.text().address() as u64,
+            bytes,
+            functions: compiled.functions().to_vec(),
+            slots: compiled.offsets().to_vec(),
+        }
+    }
+}
+
+/// Makes instructions fit the host's types. The error says what is wrong.
+pub(super) fn relocate(
+    bytes: &mut [u8],
+    own: &Btf,
+    host: Option<&Btf>,
+    relocations: &[CoreRelocation],
+) -> Result<(), String> {
+    let mut insns = skep_isa::decode_bytes(bytes).map_err(|error| error.to_string())?;
+    let records = relocations.iter().map(|relocation| {
+        let CoreRelocation { slot, ty, path, kind } = *relocation;
+        skep_elf::CoreRecord { slot, ty, path, kind }
+    });
+    skep_elf::relocate_core(&mut insns, own, host, records).map_err(|error| error.to_string())?;
+    let relocated = skep_isa::encode_bytes(&insns).map_err(|error| error.to_string())?;
+    // No relocation changes how many there are.
+    bytes.copy_from_slice(&relocated);
+    Ok(())
 }
 
 /// The type of that number, for that attachment.
@@ -165,10 +223,16 @@ fn source(
     request: &ProgramRequest<'_, SysEngine>,
 ) -> Result<ProgramSource, Unusable> {
     let invalid = |reason: String| (Errno::EINVAL, reason);
-    let mut insns = skep_isa::decode_bytes(request.insns).map_err(|error| invalid(error.to_string()))?;
+    let mut insns = skep_isa::decode_bytes(request.insns).map_err(|error| {
+        let words = words_of_code(&error, request.insns).map_or(String::new(), |words| format!("\n{words}"));
+        invalid(format!("{error}{words}"))
+    })?;
     for insn in &mut insns {
         // Functions of the runtime's own have numbers of their own.
-        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
+        // 0 stands for a function that is not there; no path may call it.
+        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn
+            && *id != 0
+        {
             let name = host.and_then(|host| host.name(*id as u32).ok());
             let name =
                 name.ok_or_else(|| invalid(format!("kernel function btf_id {id} is not a function")))?;
@@ -183,6 +247,14 @@ fn source(
         (Some(types), [_, ..]) => named_functions(types, request, insns.len())?,
         _ => functions(name, &insns),
     };
+    let (program_type, of) = match request.attach_program {
+        None => (program_type, None),
+        Some(target) => {
+            let of = target_function(target, request).map_err(invalid)?;
+            let replaces = program_type.number == Some(EXTENSION);
+            (if replaces { of.program_type } else { program_type }, Some(of))
+        }
+    };
     let lines = match request.types {
         Some(types) => lines(types, request, insns.len())?,
         None => Vec::new(),
@@ -194,8 +266,48 @@ fn source(
             .map_err(invalid)?,
         gpl_compatible: is_gpl_compatible(request.licence),
         btf: request.types.cloned(),
+        of,
         ..ProgramSource::new(name, program_type, insns)
     })
+}
+
+/// The function that a program is loaded for; otherwise why there is none, in Linux's words.
+fn target_function(
+    target: &SysProgram,
+    request: &ProgramRequest<'_, SysEngine>,
+) -> Result<Arc<TargetFunction>, String> {
+    let id = request.attach_type_id;
+    if id == 0 {
+        return Err("Tracing programs must provide btf_id".into());
+    }
+    let (program, extends) = (target.program(), request.program_type == EXTENSION);
+    let Some(types) = &program.image().types else {
+        return Err("FENTRY/FEXIT program can only be attached to another program annotated with BTF".into());
+    };
+    let Ok(ty) = types.ty(id) else { return Err(format!("attach_btf_id {id} is invalid")) };
+    let name = types.name(id).unwrap_or_default();
+    if ty.kind != skep_btf::Kind::Func {
+        return Err(format!("attach_btf_id {id} points to wrong type name {name}"));
+    }
+    let Some(index) = target.function(id) else { return Err(format!("Subprog {name} doesn't exist")) };
+    let verified = program.verified();
+    if extends && index != 0 && !verified.functions()[index].global {
+        return Err("Cannot replace static functions".into());
+    }
+    if verified.is_watcher() || verified.is_extension() && extends {
+        let text = if extends && verified.is_watcher() {
+            "Cannot extend fentry/fexit"
+        } else {
+            "Cannot recursively attach"
+        };
+        return Err(text.into());
+    }
+    if verified.is_sleepable() {
+        return Err(format!(
+            "{name} is a function of a sleepable program, which this runtime does not let others change"
+        ));
+    }
+    program.function_at(index).map_err(|error| error.to_string())
 }
 
 /// The licences that the kernel's documentation calls compatible with the GPL.
@@ -261,7 +373,7 @@ fn lines(
 fn definitions(maps: &[&SysMap]) -> Vec<MapDef> {
     let mut names = HashSet::new();
     let named = maps.iter().enumerate().map(|(index, map)| {
-        let mut def = map.map().def().clone();
+        let mut def = map.declared();
         if !names.insert(def.name.clone()) {
             def.name = format!("{}#{index}", def.name);
             names.insert(def.name.clone());

@@ -1,6 +1,8 @@
 //! Test runs, with the checks that Linux makes of their input.
 
+mod repeat;
 mod special;
+mod system_call;
 
 use super::errno;
 use crate::context::Context;
@@ -10,7 +12,8 @@ use crate::world::World;
 use skep_abi::Native;
 use skep_sys::{Errno, RunAnswer, RunRequest, RunsOn};
 use std::ops::Range;
-use std::time::Instant;
+
+pub(super) use repeat::{Runs, Waiting};
 
 /// Bytes of an Ethernet header: what a packet must have at least.
 const ETHERNET: usize = 14;
@@ -28,10 +31,11 @@ const MOST_FRAMES: u32 = 256;
 const LOOPBACK: u32 = 1;
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`.
 const F_CHECKSUM_COMPLETE: u32 = 4;
-/// The most repetitions that one call makes: a caller that wants more calls again.
-const MOST_RUNS: u32 = 100_000_000;
 
 pub(super) fn runs_on(program: &Program) -> RunsOn {
+    if program.check_runs_alone().is_err() {
+        return RunsOn::Nothing;
+    }
     match (program.program_type().name, program.program_type().native) {
         // Streams of sockets, and this kind of tunnel, have none.
         ("sk_skb" | "lwt_seg6local", _) => RunsOn::Nothing,
@@ -46,38 +50,18 @@ pub(super) fn run(
     world: Option<&World>,
     program: &Program,
     request: &RunRequest,
+    runs: &mut Runs<'_>,
 ) -> Result<RunAnswer, Errno> {
-    if request.repeat > MOST_RUNS {
-        return Err(Errno::EINVAL);
-    }
     match (program.program_type().name, program.program_type().native) {
-        (_, Some(Native::Xdp)) => xdp(world, program, request),
-        (_, Some(Native::Skb)) => skb(program, request),
-        (_, Some(Native::Netfilter)) => special::netfilter(program, request),
-        ("flow_dissector", _) => special::flow(program, request),
-        ("sk_lookup", _) => special::lookup(program, request),
-        ("raw_tracepoint", _) => words(program, request),
-        ("syscall", _) => system_call(program, request),
+        (_, Some(Native::Xdp)) => xdp(world, program, request, runs),
+        (_, Some(Native::Skb)) => skb(program, request, runs),
+        (_, Some(Native::Netfilter)) => special::netfilter(program, request, runs),
+        ("flow_dissector", _) => special::flow(program, request, runs),
+        ("sk_lookup", _) => special::lookup(program, request, runs),
+        ("raw_tracepoint", _) => words(program, request, runs),
+        ("syscall", _) => system_call::run(program, request, runs),
         _ => Err(Errno::ENOTSUPP),
     }
-}
-
-/// Runs on a copy of the input each time, as the kernel does; the last run's result, and the average duration.
-fn repeated(
-    request: &RunRequest,
-    mut prepare: impl FnMut(),
-    mut once: impl FnMut() -> Result<u64, Errno>,
-) -> Result<(u32, u32), Errno> {
-    let runs = request.repeat.max(1);
-    let (mut result, mut nanoseconds) = (0, 0);
-    for _ in 0..runs {
-        prepare();
-        let started = Instant::now();
-        result = once()?;
-        nanoseconds += started.elapsed().as_nanos();
-    }
-    let average = nanoseconds / u128::from(runs);
-    Ok((result as u32, u32::try_from(average).unwrap_or(u32::MAX)))
 }
 
 /// A field of a context as a caller gives it: a number of up to 8 bytes.
@@ -104,7 +88,12 @@ mod md {
     pub(super) const EGRESS: usize = 20;
 }
 
-fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+fn xdp(
+    world: Option<&World>,
+    program: &Program,
+    request: &RunRequest,
+    runs: &mut Runs<'_>,
+) -> Result<RunAnswer, Errno> {
     let live = request.flags == F_LIVE_FRAMES;
     if !live && (request.flags != 0 || request.batch_size != 0) {
         return Err(Errno::EINVAL);
@@ -137,11 +126,11 @@ fn xdp(world: Option<&World>, program: &Program, request: &RunRequest) -> Result
         (info.ingress_ifindex, info.rx_queue_index) = (word(md::IFINDEX), word(md::QUEUE));
     }
     if live {
-        return live_frames(world, program, request, (data, metadata, info));
+        return live_frames(world, program, (request.repeat, runs), (data, metadata, info));
     }
     let packet = std::cell::RefCell::new(Packet::new(data));
-    let (result, duration) = repeated(
-        request,
+    let (result, duration) = runs.repeated(
+        request.repeat,
         || begin(&mut packet.borrow_mut(), (data, metadata, info)),
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
     )?;
@@ -168,7 +157,7 @@ fn begin(packet: &mut Packet, (data, metadata, info): (&[u8], usize, PacketInfo)
 fn live_frames(
     world: Option<&World>,
     program: &Program,
-    request: &RunRequest,
+    (repeat, runs): (u32, &mut Runs<'_>),
     (data, metadata, info): (&[u8], usize, PacketInfo),
 ) -> Result<RunAnswer, Errno> {
     let world = world.ok_or(Errno::ENODEV)?;
@@ -182,8 +171,8 @@ fn live_frames(
         return Err(Errno::EINVAL);
     }
     let packet = std::cell::RefCell::new(Packet::new(data));
-    let (_, duration) = repeated(
-        request,
+    let (_, duration) = runs.repeated(
+        repeat,
         || begin(&mut packet.borrow_mut(), (data, metadata, info)),
         || {
             let sent = world.inject_through(program, device, &mut packet.borrow_mut());
@@ -222,7 +211,7 @@ mod buff {
     ];
 }
 
-fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+fn skb(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<RunAnswer, Errno> {
     if request.flags & !F_CHECKSUM_COMPLETE != 0 || request.batch_size != 0 || request.cpu != 0 {
         return Err(Errno::EINVAL);
     }
@@ -252,9 +241,12 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     if request.flags & F_CHECKSUM_COMPLETE != 0 {
         info.checksum = Checksum::Complete { sum: sum(&data[ETHERNET..]) };
     }
+    // Only programs of tc see the Ethernet header; others get a packet that begins behind it.
+    let sees_header = matches!(program.program_type().name, "sched_cls" | "sched_act");
+    let data = if sees_header { data } else { &data[ETHERNET..] };
     let packet = std::cell::RefCell::new(Packet::new(data));
-    let (result, duration) = repeated(
-        request,
+    let (result, duration) = runs.repeated(
+        request.repeat,
         || {
             let mut packet = packet.borrow_mut();
             packet.set(data);
@@ -263,6 +255,7 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
         || program.run(&mut packet.borrow_mut()).map_err(|error| errno(&error)),
     )?;
     let packet = packet.into_inner();
+    let header = if sees_header { 0 } else { ETHERNET };
     let mut context = vec![0; buff::SIZE];
     let mut put = |at: usize, bytes: &[u8]| context[at..at + bytes.len()].copy_from_slice(bytes);
     let left = packet.info;
@@ -280,7 +273,7 @@ fn skb(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     put(buff::TSTAMP, &left.tstamp.to_ne_bytes());
     put(buff::HWTSTAMP, &left.hwtstamp.to_ne_bytes());
     put(0, &(packet.bytes().len() as u32).to_ne_bytes());
-    let bytes = packet.bytes().to_vec();
+    let bytes = [&[0; ETHERNET][..header], packet.bytes()].concat();
     Ok(RunAnswer { result, duration, data: Some(bytes), context: Some(context), ..RunAnswer::default() })
 }
 
@@ -295,7 +288,7 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 /// A raw tracepoint: its arguments are the context.
-fn words(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+fn words(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<RunAnswer, Errno> {
     const MOST_ARGUMENTS: usize = 12;
     let unused =
         request.data.is_some() || request.repeat != 0 || request.context_out || request.batch_size != 0;
@@ -311,29 +304,6 @@ fn words(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
     }
     let mut context = Context::of(program).map_err(|error| errno(&error))?;
     context.set_bytes(bytes).map_err(|error| errno(&error))?;
-    let result = program.run_context(&mut context).map_err(|error| errno(&error))?;
+    let result = runs.once(|_| program.run_context(&mut context).map_err(|error| errno(&error)))?;
     Ok(RunAnswer { result: result as u32, ..RunAnswer::default() })
-}
-
-/// A program that works for its caller: the context is bytes that both share.
-fn system_call(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
-    const MOST: usize = u16::MAX as usize;
-    let unused = request.data.is_some()
-        || request.repeat != 0
-        || request.context_out
-        || request.flags != 0
-        || request.cpu != 0;
-    if unused || request.batch_size != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let given = request.context.as_deref().unwrap_or_default();
-    if given.len() > MOST {
-        return Err(Errno::EINVAL);
-    }
-    let mut context = Context::of(program).map_err(|error| errno(&error))?;
-    context.set_bytes(given).map_err(|error| errno(&error))?;
-    let result = program.run_context(&mut context).map_err(|error| errno(&error))?;
-    let left = context.bytes()[..given.len()].to_vec();
-    let result = result as u32;
-    Ok(RunAnswer { result, context: Some(left), context_goes_back: true, ..RunAnswer::default() })
 }

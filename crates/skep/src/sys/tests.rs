@@ -18,12 +18,15 @@ pub(super) struct Process {
     /// Other files: directories of control groups, and of its network namespace.
     pub(super) files: BTreeMap<i32, File>,
     pub(super) network: u64,
+    /// Whether it sees machine code.
+    pub(super) sees_addresses: bool,
 }
 
 /// A file that is no object of the system call.
 pub(super) enum File {
     Group(ControlGroup),
     Network(u64),
+    Process(u32),
 }
 
 pub(super) const BASE: u64 = 0x10000;
@@ -73,6 +76,16 @@ impl Caller<SysEngine> for Seen<'_> {
         Ok(1000 + self.0.outputs.len() as i32)
     }
 
+    fn reserve(&mut self, taken: &[i32]) -> Result<i32, Errno> {
+        let free = |number: &i32| !taken.contains(number) && !self.0.descriptors.contains_key(number);
+        (500..600).rev().find(free).ok_or(Errno::EMFILE)
+    }
+
+    fn install_at(&mut self, number: i32, handle: Handle<SysEngine>) -> Result<(), Errno> {
+        self.0.descriptors.insert(number, handle);
+        Ok(())
+    }
+
     fn pin(&mut self, _: Option<i32>, path: &[u8], handle: Handle<SysEngine>) -> Result<(), Errno> {
         let inside = path.strip_prefix(b"/sys/fs/bpf/").is_some_and(|name| !name.contains(&b'/'));
         if !inside {
@@ -96,12 +109,23 @@ impl Caller<SysEngine> for Seen<'_> {
         }
     }
 
+    fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
+        match self.0.files.get(&descriptor) {
+            Some(File::Process(number)) => Ok(*number),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
     fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {
         let Some(descriptor) = descriptor else { return Ok(self.0.network) };
         match self.0.files.get(&descriptor) {
             Some(File::Network(number)) => Ok(*number),
             _ => self.handle(descriptor).and(Err(Errno::EINVAL)),
         }
+    }
+
+    fn sees_addresses(&mut self) -> bool {
+        self.0.sees_addresses
     }
 
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
@@ -160,6 +184,7 @@ impl Process {
             pins: BTreeMap::new(),
             files: BTreeMap::new(),
             network: 1,
+            sees_addresses: true,
         }
     }
 
@@ -274,6 +299,52 @@ impl Process {
 }
 
 #[test]
+fn owners_of_storages_are_named_by_descriptors_and_are_the_worlds() {
+    // One type: a number of four bytes.
+    const INT: &[u8] = b"\x9f\xeb\x01\0\x18\0\0\0\0\0\0\0\x10\0\0\0\x10\0\0\0\x05\0\0\0\x01\0\0\0\0\0\0\x01\x04\0\0\0\x20\0\0\x01\0int\0";
+    let mut machine = crate::world::Machine::new();
+    machine.task = Some(crate::world::Task { pid: 7, ..Default::default() });
+    machine.cgroups.insert(9, crate::world::Cgroup { id: 9, ..Default::default() });
+    let world = World::new(machine);
+    let runtime = Runtime::builder().world(&world).build().unwrap();
+    let mut process = Process::of(System::new(SysEngine::new(runtime, Some(world.clone()))));
+    let types = process.put(INT);
+    let attr = Attr::default().u64(0, types).u32(16, INT.len() as u32);
+    let types = process.call(Command::BtfLoad, &attr).unwrap() as u32;
+    let group = |id| File::Group(ControlGroup::new(&[], id));
+    for (kind, owner, stranger) in [(29, File::Process(7), File::Process(8)), (32, group(9), group(8))] {
+        let attr = Attr::default().u32(0, kind).u32(4, 4).u32(8, 4).u32(16, 1);
+        let attr = attr.u32(48, types).u32(52, 1).u32(56, 1);
+        let map = process.call(Command::MapCreate, &attr).unwrap() as i32;
+        process.files.insert(100, owner);
+        process.files.insert(101, stranger);
+        let key = |descriptor: i32| descriptor.to_ne_bytes();
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
+        process.update(map, &key(100), &[5; 4], 1).unwrap();
+        assert_eq!(process.lookup(map, &key(100), 4).unwrap(), [5; 4]);
+        // One that the world does not have, no such descriptor, and the owner's own number.
+        assert_eq!(process.update(map, &key(101), &[5; 4], 0), Err(Errno::ENOENT));
+        assert_eq!(process.update(map, &key(102), &[5; 4], 0), Err(Errno::EBADF));
+        assert_eq!(process.lookup(map, &key(7), 4), Err(Errno::EBADF));
+        process.element(Command::MapDeleteElem, map, &key(100), 0, 0).unwrap();
+        process.update(map, &key(100), &[6; 4], 1).unwrap();
+        let gone = world.change(|machine| {
+            (machine.task, machine.cgroups) = (None, Default::default());
+            Ok::<(), ()>(())
+        });
+        assert_eq!(gone, Ok(()));
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
+        let back = world.change(|machine| {
+            machine.task = Some(crate::world::Task { pid: 7, ..Default::default() });
+            machine.cgroups.insert(9, crate::world::Cgroup { id: 9, ..Default::default() });
+            Ok::<(), ()>(())
+        });
+        assert_eq!(back, Ok(()));
+        assert_eq!(process.lookup(map, &key(100), 4), Err(Errno::ENOENT));
+    }
+}
+
+#[test]
 fn elements_are_written_read_walked_and_deleted() {
     let mut process = Process::new();
     let map = process.map(HASH, 4, 8, 3).unwrap();
@@ -287,19 +358,7 @@ fn elements_are_written_read_walked_and_deleted() {
     assert_eq!(process.update(map, &key(1), &[0; 8], 9), Err(Errno::EINVAL));
     assert_eq!(process.lookup(map, &key(2), 8).unwrap(), 2u64.to_ne_bytes());
     assert_eq!(process.lookup(map, &key(9), 8), Err(Errno::ENOENT));
-    let mut seen = Vec::new();
-    let (next, mut address) = (process.put(&[0; 4]), 0);
-    loop {
-        let attr = Attr::default().u32(0, map as u32).u64(8, address).u64(16, next);
-        match process.call(Command::MapGetNextKey, &attr) {
-            Ok(_) => seen.push(u32::from_ne_bytes(process.get(next, 4).try_into().unwrap())),
-            Err(error) => {
-                assert_eq!(error, Errno::ENOENT);
-                break;
-            }
-        }
-        address = next;
-    }
+    let mut seen = walk(&mut process, map);
     seen.sort_unstable();
     assert_eq!(seen, [1, 2, 3]);
     process.element(Command::MapDeleteElem, map, &key(1), 0, 0).unwrap();
@@ -308,6 +367,23 @@ fn elements_are_written_read_walked_and_deleted() {
     process.element(Command::MapLookupAndDeleteElem, map, &key(2), room, 0).unwrap();
     assert_eq!(process.get(room, 8), 2u64.to_ne_bytes());
     assert_eq!(process.lookup(map, &key(2), 8), Err(Errno::ENOENT));
+}
+
+/// The keys of a map, in its order.
+pub(super) fn walk(process: &mut Process, map: i32) -> Vec<u32> {
+    let mut seen = Vec::new();
+    let (next, mut address) = (process.put(&[0; 4]), 0);
+    loop {
+        let attr = Attr::default().u32(0, map as u32).u64(8, address).u64(16, next);
+        match process.call(Command::MapGetNextKey, &attr) {
+            Ok(_) => seen.push(u32::from_ne_bytes(process.get(next, 4).try_into().unwrap())),
+            Err(error) => {
+                assert_eq!(error, Errno::ENOENT);
+                return seen;
+            }
+        }
+        address = next;
+    }
 }
 
 #[test]
@@ -401,7 +477,7 @@ fn by_descriptor(text: &str) -> Vec<u8> {
 }
 
 /// A test run on a packet: the result, and the packet afterwards.
-fn run(process: &mut Process, program: i32, packet: &[u8]) -> (u32, Vec<u8>) {
+pub(super) fn run(process: &mut Process, program: i32, packet: &[u8]) -> (u32, Vec<u8>) {
     let (input, output) = (process.put(packet), process.put(&[0; 512]));
     let attr = Attr::default()
         .u32(0, program as u32)
@@ -575,7 +651,7 @@ fn batches_move_many_elements() {
 }
 
 /// Types: `int`, a prototype without parameters that returns it, a function `f` of that prototype, exported.
-fn types_of_a_function() -> Vec<u8> {
+pub(super) fn types_of_a_function() -> Vec<u8> {
     let words: [u32; 12] = [
         1,
         1 << 24,

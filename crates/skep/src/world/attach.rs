@@ -1,16 +1,20 @@
-//! Programs on devices.
+//! Programs on devices, and all programs as they are at one time.
+//!
+//! ```text
+//!   Points     key --> hook, shared by all threads         changed by attachments
+//!   Layout     device --> its hooks, namespace --> ...      made anew by an injector after a change, then only read
+//! ```
 
 use super::World;
+use super::point::{Family, Group, Hooks, Key};
 use super::trace::Place;
 use crate::error::Error;
 use crate::hook::{Hook, Link};
-use crate::image::Input;
 use crate::program::Program;
-use crate::runtime::Runtime;
 use skep_world::{Device, Machine};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// A device, by its index or by its name.
 pub trait DeviceId: sealed::Sealed {
@@ -47,10 +51,10 @@ mod sealed {
     impl<T: Sealed + ?Sized> Sealed for &T {}
 }
 
-/// The programs on all devices.
+/// All programs.
 #[derive(Debug, Default)]
 pub(super) struct Points {
-    hooks: RwLock<Arc<BTreeMap<(u32, Place), Hook>>>,
+    pub(super) hooks: RwLock<Arc<Hooks>>,
     /// Changed after each change of the machine or of the hooks. The Release increments pair with the Acquire loads of
     /// [`World::version`]: a thread that sees the number sees the change.
     version: AtomicU64,
@@ -64,6 +68,12 @@ pub(super) struct Layout {
     devices: Vec<At>,
     /// The places in `devices` of those with an index below [`DIRECT`], plus one; 0 for none.
     direct: Vec<u32>,
+    /// The hooks of the packet filter in the order in which they run, and the look-ups, by namespace.
+    stacks: HashMap<u32, Stack>,
+    /// By cgroup: the programs of the cgroup itself, and a whole list.
+    cgroups: HashMap<(u64, Place), Cgroup>,
+    sockets: HashMap<u64, Hook>,
+    groups: BTreeMap<Group, Hook>,
 }
 
 /// Devices with smaller indices are found by one load.
@@ -75,9 +85,27 @@ pub(super) struct At {
     pub(super) device: Device,
     /// Whether its peer is in another network namespace.
     pub(super) leads_out: bool,
+    /// Whether the packet filter of its namespace has programs.
+    pub(super) filtered: bool,
     pub(super) xdp: Option<Hook>,
     pub(super) ingress: Option<Hook>,
     pub(super) egress: Option<Hook>,
+    /// The programs of this end of a pair that only programs connect.
+    pub(super) netkit: Option<Hook>,
+}
+
+/// The programs in the network stack of a namespace.
+#[derive(Debug, Default)]
+struct Stack {
+    filters: BTreeMap<(Family, Place), Vec<Hook>>,
+    lookup: Option<Hook>,
+}
+
+/// The programs of a cgroup.
+#[derive(Debug, Default)]
+struct Cgroup {
+    own: Option<Hook>,
+    effective: Option<Hook>,
 }
 
 impl Layout {
@@ -94,82 +122,56 @@ impl Layout {
         let place = self.devices.binary_search_by_key(&index, |at| at.device.index).ok()?;
         self.devices.get(place)
     }
+
+    /// The programs of a hook of the packet filter.
+    pub(super) fn filters(&self, namespace: u32, family: Family, hook: Place) -> &[Hook] {
+        let stack = self.stacks.get(&namespace);
+        stack.and_then(|stack| stack.filters.get(&(family, hook))).map_or(&[], |hooks| hooks)
+    }
+
+    /// The programs that look up sockets of a namespace.
+    pub(super) fn lookup(&self, namespace: u32) -> Option<&Hook> {
+        self.stacks.get(&namespace)?.lookup.as_ref()
+    }
+
+    /// The programs that run for a socket of a cgroup, with the numbers of the cgroups that have them.
+    pub(super) fn of_cgroup(&self, cgroup: u64, hook: Place) -> Vec<(u64, &Hook)> {
+        if self.cgroups.is_empty() {
+            return Vec::new();
+        }
+        let found = |id: u64| Some((id, self.cgroups.get(&(id, hook))?));
+        let path: Vec<_> = self.machine.cgroup_path(cgroup).filter_map(found).collect();
+        let own = path.iter().filter_map(|(id, of)| Some((*id, of.own.as_ref()?)));
+        // A list is whole: outer ones do not count.
+        let effective = path.iter().find_map(|(id, of)| Some((*id, of.effective.as_ref()?)));
+        own.chain(effective).collect()
+    }
+
+    /// The filter of a socket.
+    pub(super) fn of_socket(&self, cookie: u64) -> Option<&Hook> {
+        self.sockets.get(&cookie)
+    }
+
+    /// The programs that choose a socket of a group.
+    pub(super) fn of_group(&self, group: &Group) -> Option<&Hook> {
+        self.groups.get(group)
+    }
 }
 
 impl World {
     /// Attaches a program to a device. Programs at one place run in the order of attachment. Dropping the link detaches
-    /// it; [`Link::replace`] replaces it while packets pass.
+    /// it; [`Link::replace`] replaces it while packets pass. [`World::attach_at`] has the places that are not about a
+    /// device.
     ///
     /// # Errors
     ///
     /// [`Error::World`] if there is no such device; [`Error::WrongAttachment`] if programs of that type do not run
-    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at the others; [`Error::OtherWorld`] if its runtime
+    /// there: `xdp` at [`Place::Xdp`], `sched_cls` and `sched_act` at [`Place::Ingress`], [`Place::Egress`] and those
+    /// of netkit; [`Error::OtherWorld`] if its runtime
     /// does not see this world; [`Error::ForeignProgram`] if the programs there are from another runtime.
     pub fn attach(&self, program: &Program, device: impl DeviceId, place: Place) -> Result<Link, Error> {
         let index = device.index_in(&self.machine())?;
-        self.check_fits(program, place)?;
-        let hook = self.hook_at(index, place, program);
-        self.changed();
-        hook.attach(program)
-    }
-
-    /// Ends links at a place of a device, and runs other programs there, behind those of other links.
-    ///
-    /// # Errors
-    ///
-    /// As [`World::attach`]; nothing has changed then.
-    #[cfg(feature = "sys")]
-    pub(crate) fn replace_all(
-        &self,
-        links: &mut Vec<Link>,
-        programs: &[&Program],
-        (index, place): (u32, Place),
-    ) -> Result<(), Error> {
-        programs.iter().try_for_each(|program| self.check_fits(program, place))?;
-        let Some(program) = programs.first() else {
-            links.clear();
-            self.changed();
-            return Ok(());
-        };
-        index.index_in(&self.machine())?;
-        let hook = self.hook_at(index, place, program);
-        hook.replace_all(links, programs)?;
-        self.changed();
-        Ok(())
-    }
-
-    /// Checks that programs of its type run at a place, and that it sees this world.
-    fn check_fits(&self, program: &Program, place: Place) -> Result<(), Error> {
-        let name = || program.name().to_owned();
-        if !Arc::ptr_eq(&program.shared().surroundings, &self.surroundings) {
-            return Err(Error::OtherWorld { program: name() });
-        }
-        let type_name = program.program_type().name;
-        let (fits, expected) = match place {
-            Place::Xdp => (program.image().input == Input::Xdp, "xdp programs"),
-            Place::Ingress | Place::Egress => {
-                (["sched_cls", "sched_act"].contains(&type_name), "sched_cls or sched_act programs")
-            }
-            Place::Devmap | Place::Cpumap => (false, "programs of elements of maps (TargetMap::set_program)"),
-        };
-        if fits {
-            return Ok(());
-        }
-        let given = format!("one of type {type_name}");
-        Err(Error::WrongAttachment { program: name(), expected: expected.into(), given })
-    }
-
-    /// The hook at a place, made for programs like this one if there is none.
-    fn hook_at(&self, index: u32, place: Place, program: &Program) -> Hook {
-        let mut hooks = self.points.hooks.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hook) = hooks.get(&(index, place)) {
-            return hook.clone();
-        }
-        let hook = Runtime::of(program.shared()).hook();
-        let mut changed = BTreeMap::clone(&hooks);
-        changed.insert((index, place), hook.clone());
-        *hooks = Arc::new(changed);
-        hook
+        self.attach_to(program, Key::Device(index, place))
     }
 
     /// The programs at a place of a device, in the order in which they run.
@@ -179,34 +181,73 @@ impl World {
     /// [`Error::World`] if there is no such device; [`Error::Slots`] as for [`Program::run`].
     pub fn attached(&self, device: impl DeviceId, place: Place) -> Result<Vec<Program>, Error> {
         let index = device.index_in(&self.machine())?;
-        let hook = self.hooks().get(&(index, place)).cloned();
+        let hook = self.hooks().get(&Key::Device(index, place)).cloned();
         hook.map_or_else(|| Ok(Vec::new()), |hook| hook.programs())
     }
 
-    /// The devices and their programs as they are now, and the number of that state.
+    /// The devices and all programs as they are now, and the number of that state.
     pub(super) fn layout(&self) -> (Arc<Layout>, u64) {
         // The number first: a change in between makes the next comparison fail.
         let version = self.version();
         let (machine, hooks) = (self.machine(), self.hooks());
-        let hook = |index, place| hooks.get(&(index, place)).cloned();
+        let mut layout = Layout {
+            machine: Arc::clone(&machine),
+            devices: Vec::new(),
+            direct: Vec::new(),
+            stacks: HashMap::new(),
+            cgroups: HashMap::new(),
+            sockets: HashMap::new(),
+            groups: BTreeMap::new(),
+        };
+        // What nobody uses any more costs nothing.
+        for (key, hook) in hooks.iter().filter(|(_, hook)| !hook.is_empty()) {
+            let hook = hook.clone();
+            match *key {
+                Key::Device(..) => {}
+                // The keys are in the order of the priorities.
+                Key::Netfilter(namespace, family, at, _) => {
+                    let filters = &mut layout.stacks.entry(namespace).or_default().filters;
+                    filters.entry((family, at)).or_default().push(hook);
+                }
+                Key::Lookup(namespace) => {
+                    layout.stacks.entry(namespace).or_default().lookup = Some(hook);
+                }
+                Key::Cgroup(id, at) => layout.cgroups.entry((id, at)).or_default().own = Some(hook),
+                Key::Effective(id, at) => {
+                    layout.cgroups.entry((id, at)).or_default().effective = Some(hook);
+                }
+                Key::Socket(cookie) => drop(layout.sockets.insert(cookie, hook)),
+                Key::ReusePort(group) => drop(layout.groups.insert(group, hook)),
+            }
+        }
+        let hook = |index, place| {
+            let hook = hooks.get(&Key::Device(index, place)).filter(|hook| !hook.is_empty());
+            hook.cloned()
+        };
         let devices = machine.devices().map(|device| {
             let index = device.index;
             let peer = device.peer.and_then(|peer| machine.find_device(peer));
+            let stack = layout.stacks.get(&device.namespace);
             At {
                 device: device.clone(),
                 leads_out: peer.is_none_or(|peer| peer.namespace != device.namespace),
+                filtered: stack.is_some_and(|stack| !stack.filters.is_empty()),
                 xdp: hook(index, Place::Xdp),
                 ingress: hook(index, Place::Ingress),
                 egress: hook(index, Place::Egress),
+                netkit: device.netkit.and_then(|netkit| match (netkit.primary, device.peer) {
+                    (true, _) => hook(index, Place::NetkitPrimary),
+                    (false, Some(peer)) => hook(peer, Place::NetkitPeer),
+                    (false, None) => None,
+                }),
             }
         });
-        let devices: Vec<At> = devices.collect();
-        let mut direct = Vec::new();
-        for (place, at) in (1..).zip(&devices).take_while(|(_, at)| at.device.index < DIRECT) {
-            direct.resize(at.device.index as usize, 0);
-            direct.push(place);
+        layout.devices = devices.collect();
+        for (place, at) in (1..).zip(&layout.devices).take_while(|(_, at)| at.device.index < DIRECT) {
+            layout.direct.resize(at.device.index as usize, 0);
+            layout.direct.push(place);
         }
-        (Arc::new(Layout { machine, devices, direct }), version)
+        (Arc::new(layout), version)
     }
 
     /// The number of the present state.
@@ -215,20 +256,12 @@ impl World {
         self.points.version.load(Ordering::Acquire)
     }
 
-    /// Gives the state a new number, after a change. Programs on devices that are gone are detached.
+    /// Gives the state a new number, after a change. Programs are detached from devices and sockets that are gone.
     pub(super) fn changed(&self) {
         let machine = self.machine();
-        let mut hooks = self.points.hooks.write().unwrap_or_else(PoisonError::into_inner);
-        if hooks.keys().any(|(index, _)| machine.find_device(*index).is_none()) {
-            let mut kept = BTreeMap::clone(&hooks);
-            kept.retain(|(index, _), _| machine.find_device(*index).is_some());
-            *hooks = Arc::new(kept);
+        if self.hooks().keys().any(|key| !key.is_in(&machine)) {
+            self.change_hooks(|hooks| hooks.retain(|key, _| key.is_in(&machine)));
         }
-        drop(hooks);
         self.points.version.fetch_add(1, Ordering::Release);
-    }
-
-    fn hooks(&self) -> Arc<BTreeMap<(u32, Place), Hook>> {
-        Arc::clone(&self.points.hooks.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,8 +1,11 @@
 //! What the machine's own network stack does with a packet that no program took: it receives or forwards it.
 
+use super::point::Family;
 use super::trace::Fate;
 use crate::packet::Packet;
-use skep_world::{Arrival, Device, FibFlags, FibQuery, FibResult, MacAddr, Machine, Protocol};
+use skep_world::{
+    Arrival, Departure, Device, FibFlags, FibQuery, FibResult, MacAddr, Machine, Protocol, Socket,
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
@@ -18,6 +21,12 @@ struct Ip {
     length: u32,
     /// The time to live, or hop limit.
     ttl: u8,
+}
+
+impl Ip {
+    fn family(&self) -> Family {
+        if self.destination.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
 }
 
 /// The device by which a packet leaves that came in on `device`; its time to live and Ethernet header are changed.
@@ -58,11 +67,7 @@ fn forward(
 ) -> Option<u32> {
     let device = from.index;
     let Ok(ip) = header else { return end(fate, Fate::Malformed { device }) };
-    let everybody = match ip.destination {
-        IpAddr::V4(v4) => v4.is_multicast() || v4 == Ipv4Addr::BROADCAST,
-        IpAddr::V6(v6) => v6.is_multicast(),
-    };
-    if group || everybody {
+    if group || is_group(ip.destination) {
         return end(fate, Fate::Delivered { device });
     }
     let (out, destination) = match machine.arrival(from, ip.destination, ip.length) {
@@ -173,9 +178,20 @@ fn v6(bytes: &[u8]) -> Result<Ip, ()> {
     Ok(Ip { source: address(8..24)?, destination: address(24..40)?, length, ttl: header[7] })
 }
 
-/// What an Ethernet frame says of its ends: protocol, the one that it is sent to, the one that sends it. `None` for
-/// what is neither TCP nor UDP behind an IP header without extensions, and for later fragments.
-pub(super) fn ends(bytes: &[u8]) -> Option<(Protocol, SocketAddr, SocketAddr)> {
+/// What an Ethernet frame says of its ends.
+pub(super) struct Ends {
+    pub(super) protocol: Protocol,
+    /// The one that it is sent to.
+    pub(super) local: SocketAddr,
+    /// The one that sends it.
+    pub(super) remote: SocketAddr,
+    /// Its bytes from the transport header on.
+    pub(super) transport: Range<usize>,
+}
+
+/// The ends of an Ethernet frame. `None` for what is neither TCP nor UDP behind an IP header without extensions, and
+/// for later fragments.
+pub(super) fn ends(bytes: &[u8]) -> Option<Ends> {
     let ip = parse(bytes).ok()??;
     let packet = bytes.get(ETHERNET..)?;
     let (protocol, header) = match ip.source {
@@ -191,11 +207,85 @@ pub(super) fn ends(bytes: &[u8]) -> Option<(Protocol, SocketAddr, SocketAddr)> {
         _ => return None,
     };
     let port = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
-    Some((
+    Some(Ends {
         protocol,
-        SocketAddr::new(ip.destination, port(header + 2)?),
-        SocketAddr::new(ip.source, port(header)?),
-    ))
+        local: SocketAddr::new(ip.destination, port(header + 2)?),
+        remote: SocketAddr::new(ip.source, port(header)?),
+        transport: ETHERNET + header..ETHERNET + ip.length as usize,
+    })
+}
+
+/// Whether a packet is for a group of stations.
+pub(super) fn is_for_many(bytes: &[u8]) -> bool {
+    let group = bytes.first().is_some_and(|first| first & 1 != 0);
+    group || parse(bytes).is_ok_and(|ip| ip.is_some_and(|ip| is_group(ip.destination)))
+}
+
+/// Checks that a packet which came in on `device` is one that the stack takes. Returns its family, if it is IP; then it
+/// has no more bytes than its header says.
+pub(super) fn enter(device: &Device, packet: &mut Packet) -> Result<Option<Family>, Fate> {
+    let (index, bytes) = (device.index, packet.bytes());
+    let (Some(to), Ok(ip)) = (bytes.first_chunk().copied().map(MacAddr), parse(bytes)) else {
+        return Err(Fate::Malformed { device: index });
+    };
+    if !to.is_multicast() && to != device.mac {
+        return Err(Fate::OtherHost { device: index });
+    }
+    let Some(ip) = ip else { return Ok(None) };
+    packet.shorten(ETHERNET + ip.length as usize);
+    Ok(Some(ip.family()))
+}
+
+/// Where the stack takes a packet that came in.
+pub(super) enum Way {
+    /// It is for the machine itself.
+    Own,
+    /// It leaves by this device; the Ethernet address of the next hop, or what becomes of it without one.
+    Out(u32, Result<MacAddr, Fate>),
+}
+
+/// Where a packet goes that came in on `from` and has passed [`enter`]. One that is forwarded has one hop less.
+pub(super) fn way(machine: &Machine, from: &Device, packet: &mut Packet) -> Result<Way, Fate> {
+    let device = from.index;
+    if is_for_many(packet.bytes()) {
+        return Ok(Way::Own);
+    }
+    let Ok(Some(ip)) = parse(packet.bytes()) else { return Err(Fate::Malformed { device }) };
+    let (out, next) = match machine.arrival(from, ip.destination, ip.length) {
+        Arrival::Received => return Ok(Way::Own),
+        Arrival::Forwarded { device, destination } => (device.index, Ok(destination)),
+        Arrival::Stopped(found) => match (found, stopped(found, device, ip.destination)) {
+            // Linux asks for the address last.
+            (FibResult::NoNeighbour(hop), fate) => (hop.device, Err(fate)),
+            (_, fate) => return Err(fate),
+        },
+        _ => return Err(Fate::NoRoute { device }),
+    };
+    if ip.ttl <= 1 {
+        return Err(Fate::Expired { device });
+    }
+    one_hop_less(packet.bytes_mut());
+    Ok(Way::Out(out, next))
+}
+
+/// Where a packet goes that a socket sends, with its family. The error says where it ended.
+pub(super) fn departure<'a>(
+    machine: &'a Machine,
+    socket: &Socket,
+    bytes: &[u8],
+) -> Result<(Family, Departure<'a>), Fate> {
+    let Ok(Some(ip)) = parse(bytes) else { return Err(Fate::Malformed { device: 0 }) };
+    match machine.departure(socket.namespace, socket.device, ip.destination, ip.length) {
+        Departure::Stopped(found) => Err(stopped(found, 0, ip.destination)),
+        departure => Ok((ip.family(), departure)),
+    }
+}
+
+fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4 == Ipv4Addr::BROADCAST,
+        IpAddr::V6(v6) => v6.is_multicast(),
+    }
 }
 
 /// Counts the time to live down, and mends the checksum of an IPv4 header (RFC 1624).
@@ -213,7 +303,7 @@ fn one_hop_less(bytes: &mut [u8]) {
     ip[10..12].copy_from_slice(&folded.to_be_bytes());
 }
 
-fn put_macs(bytes: &mut [u8], destination: MacAddr, source: MacAddr) {
+pub(super) fn put_macs(bytes: &mut [u8], destination: MacAddr, source: MacAddr) {
     bytes[..6].copy_from_slice(&destination.0);
     bytes[6..12].copy_from_slice(&source.0);
 }

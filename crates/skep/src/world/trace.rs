@@ -7,8 +7,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A place where programs are attached to a device.
+/// A place where a packet meets programs: of a device ([`World::attach`](super::World::attach)) or of the machine's own
+/// network stack ([`World::attach_at`](super::World::attach_at)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Place {
     /// XDP: before everything else.
     Xdp,
@@ -20,6 +22,30 @@ pub enum Place {
     Devmap,
     /// XDP, on the CPU that a packet was redirected to; the device is the one that it came in on.
     Cpumap,
+    /// The primary end of a pair that only programs connect, for packets that it sends.
+    NetkitPrimary,
+    /// The other end of such a pair, for packets that that one sends. Programs are attached to the primary end.
+    NetkitPeer,
+    /// The packet filter, before the route of a packet that came in is looked up.
+    PreRouting,
+    /// The packet filter, for packets to the machine itself.
+    LocalIn,
+    /// The packet filter, for packets that the machine forwards.
+    Forward,
+    /// The packet filter, for packets that a socket sends.
+    LocalOut,
+    /// The packet filter, for packets that leave.
+    PostRouting,
+    /// The look-up of the socket that receives a packet.
+    Lookup,
+    /// The choice among sockets that share an address.
+    ReusePort,
+    /// A socket's own filter.
+    Filter,
+    /// A cgroup, for packets that its sockets receive.
+    CgroupIngress,
+    /// A cgroup, for packets that its sockets send.
+    CgroupEgress,
 }
 
 /// The way of a packet and of its copies.
@@ -117,10 +143,18 @@ pub enum Fate {
         /// The device's index.
         device: u32,
     },
-    /// The machine itself received it on this device: it is for one of its addresses, for all stations, or not IP.
+    /// The machine itself received it on this device, and it is for none of its sockets: it is for all stations,
+    /// neither TCP nor UDP, or for an address where nobody listens.
     Delivered {
         /// The device's index.
         device: u32,
+    },
+    /// A socket of the machine received it.
+    Received {
+        /// The index of the device that it came in on.
+        device: u32,
+        /// The socket's cookie.
+        socket: u64,
     },
     /// A program dropped it.
     Dropped {
@@ -163,6 +197,11 @@ pub enum Fate {
     },
     /// It should go to the peer of a device that has none.
     NoPeer {
+        /// The device's index.
+        device: u32,
+    },
+    /// No program let it pass from this end of a pair that only programs connect.
+    NotConnected {
         /// The device's index.
         device: u32,
     },
@@ -252,6 +291,7 @@ impl Names<'_> {
     fn name(&self, index: u32) -> String {
         match self.machine.find_device(index) {
             Some(device) => device.name.clone(),
+            None if index == 0 => "the sender".to_owned(),
             None => format!("device {index}"),
         }
     }
@@ -262,6 +302,7 @@ impl Names<'_> {
             Fate::Waiting => "not moved yet".to_owned(),
             Fate::Sent { device } => format!("sent by {}", name(device)),
             Fate::Delivered { device } => format!("delivered on {}", name(device)),
+            Fate::Received { device, socket } => self.received(*device, *socket),
             Fate::Dropped { program, verdict } => format!("dropped by {program}: {verdict}"),
             Fate::Consumed { program, verdict } => format!("kept by {program}: {verdict}"),
             Fate::Socket { socket } => format!("received by socket {socket}"),
@@ -272,6 +313,9 @@ impl Names<'_> {
             Fate::NoDevice { device } => format!("dropped: there is no device {device}"),
             Fate::Down { device } => format!("dropped: {} is down", name(device)),
             Fate::NoPeer { device } => format!("dropped: {} has no peer", name(device)),
+            Fate::NotConnected { device } => {
+                format!("dropped: no program lets it pass from {} to its peer", name(device))
+            }
             Fate::OtherHost { device } => format!("ignored on {}: it is for another machine", name(device)),
             Fate::Malformed { device } => format!("dropped on {}: it is malformed", name(device)),
             Fate::NoRoute { device } => format!("dropped: no route from {}", name(device)),
@@ -284,6 +328,18 @@ impl Names<'_> {
                 format!("dropped: too long for {}, whose MTU is {mtu}", name(device))
             }
             Fate::Loop { steps } => format!("cut off after {steps} steps: a loop"),
+        }
+    }
+
+    /// The socket with its address.
+    fn received(&self, device: u32, cookie: u64) -> String {
+        let device = self.name(device);
+        match self.machine.socket(cookie) {
+            Ok(socket) => {
+                let (protocol, local) = (socket.protocol, socket.local);
+                format!("received on {device} by socket {cookie} ({protocol} {local})")
+            }
+            Err(_) => format!("received on {device} by socket {cookie}"),
         }
     }
 
@@ -339,6 +395,18 @@ impl fmt::Display for Place {
             Self::Egress => "egress",
             Self::Devmap => "devmap",
             Self::Cpumap => "cpumap",
+            Self::NetkitPrimary => "netkit primary",
+            Self::NetkitPeer => "netkit peer",
+            Self::PreRouting => "prerouting",
+            Self::LocalIn => "input",
+            Self::Forward => "forward",
+            Self::LocalOut => "output",
+            Self::PostRouting => "postrouting",
+            Self::Lookup => "socket look-up",
+            Self::ReusePort => "reuseport",
+            Self::Filter => "socket filter",
+            Self::CgroupIngress => "cgroup ingress",
+            Self::CgroupEgress => "cgroup egress",
         })
     }
 }

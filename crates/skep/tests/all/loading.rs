@@ -281,24 +281,24 @@ fn a_map_that_no_program_reaches_does_not_fail_a_load() {
     let runtime = Runtime::new().unwrap();
     let object = with_maps(vec![
         map("counts", MapKind::Array),
-        map("inodes", MapKind::InodeStorage),
+        map("ops", MapKind::StructOps),
         map("spare", MapKind::Hash),
     ]);
     let module = runtime.load(&object).unwrap();
     let names: Vec<_> = module.maps().iter().map(|map| map.name().to_owned()).collect();
     assert_eq!(names, ["counts", "spare"]);
     let [unused] = module.unused_maps() else { panic!("{:?}", module.unused_maps()) };
-    assert_eq!(unused.name, "inodes");
+    assert_eq!(unused.name, "ops");
     assert!(matches!(unused.error, Some(MapError::KindNotProvided { .. })), "{:?}", unused.error);
     for engine in [Engine::Jit, Engine::Interpreter] {
         assert_eq!(module.programs()[0].run_with(engine, &mut Packet::new(&[0; 64])).unwrap(), 0);
     }
     // A capacity asks for the map.
-    let error = runtime.linker(&object).max_entries("inodes", 4).load().unwrap_err();
+    let error = runtime.linker(&object).max_entries("ops", 4).load().unwrap_err();
     assert!(matches!(error, Error::Map(MapError::KindNotProvided { .. })), "{error}");
     // One that is reached is needed.
     let error = runtime
-        .load(&with_maps(vec![map("inodes", MapKind::InodeStorage), map("spare", MapKind::Hash)]))
+        .load(&with_maps(vec![map("ops", MapKind::StructOps), map("spare", MapKind::Hash)]))
         .unwrap_err();
     assert!(matches!(error, Error::Map(MapError::KindNotProvided { .. }) | Error::Refused(_)), "{error}");
 }
@@ -308,13 +308,13 @@ fn a_load_of_one_program_creates_the_maps_that_it_reaches() {
     let runtime = Runtime::new().unwrap();
     let object = with_maps(vec![
         map("counts", MapKind::Array),
-        map("inodes", MapKind::InodeStorage),
+        map("ops", MapKind::StructOps),
         map("spare", MapKind::Hash),
     ]);
     let module = runtime.linker(&object).only("main").load().unwrap();
     assert_eq!((module.maps().len(), module.maps()[0].name()), (1, "counts"));
     let unused: Vec<_> = module.unused_maps().iter().map(|map| (&*map.name, map.error.is_some())).collect();
-    assert_eq!(unused, [("inodes", false), ("spare", false)]);
+    assert_eq!(unused, [("ops", false), ("spare", false)]);
     let module = runtime.linker(&object).only("main").max_entries("spare", 4).load().unwrap();
     assert_eq!(module.map("spare").unwrap().def().max_entries, 4);
 }

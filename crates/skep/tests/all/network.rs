@@ -498,7 +498,9 @@ fn a_firewall_with_a_load_balancer_behind_it() {
     assert_eq!(text, "eth0 xdp: firewall drop\ndropped by firewall: drop");
 }
 
+mod delivery;
 mod receivers;
+mod stack;
 mod targets;
 
 #[test]

@@ -121,6 +121,15 @@ impl Caller<SysEngine> for &mut Process {
         }
     }
 
+    fn sees_addresses(&mut self) -> bool {
+        true
+    }
+
+    fn interrupted(&mut self) -> bool {
+        // Runs may be repeated billions of times.
+        true
+    }
+
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<SysEngine>, Errno> {
         if process == 1 { self.handle(descriptor) } else { Err(Errno::ENOENT) }
     }
@@ -137,6 +146,10 @@ enum Field {
     Program,
     /// An address of a path or a licence.
     Text,
+    /// An address of types: a number, a prototype, a function.
+    Types,
+    /// An address of records about functions and relocations of the program, most often ones that fit.
+    Records,
     /// One of these.
     Of(&'static [u64]),
     /// A small number: a size, a count, an identifier.
@@ -147,11 +160,14 @@ enum Field {
 
 impl Field {
     fn is_address(self) -> bool {
-        matches!(self, Self::Address | Self::Program | Self::Text)
+        !matches!(self, Self::Descriptor | Self::Of(_) | Self::Small | Self::Flags)
     }
 }
 
-use Field::{Address as A, Descriptor as D, Flags as F, Of, Program as P, Small as S, Text as T};
+use Field::{
+    Address as A, Descriptor as D, Flags as F, Of, Program as P, Records as R, Small as S, Text as T,
+    Types as Y,
+};
 
 const ELEMENT: &[(usize, Field)] = &[(0, D), (8, A), (16, A), (24, F), (28, F)];
 const BATCH: &[(usize, Field)] = &[(0, A), (8, A), (16, A), (24, A), (32, S), (36, D), (40, F), (48, F)];
@@ -173,6 +189,23 @@ const LOAD: &[(usize, Field)] =
 /// The same with a log.
 const LOGGED: &[(usize, Field)] =
     &[(0, TYPES), (4, Of(&[3])), (8, P), (16, T), (24, Of(&[1, 2, 4, 6])), (28, Of(&[128, 4096])), (32, A)];
+/// The same with types, functions, lines and relocations.
+const TYPED: &[(usize, Field)] = &[
+    (0, TYPES),
+    (4, Of(&[3])),
+    (8, P),
+    (16, T),
+    (72, D),
+    (76, Of(&[8])),
+    (80, R),
+    (88, Of(&[1])),
+    (92, Of(&[16])),
+    (96, R),
+    (104, Of(&[0, 1])),
+    (116, Of(&[0, 1, 2])),
+    (128, R),
+    (136, Of(&[16, 20])),
+];
 const RUN: &[(usize, Field)] =
     &[(0, D), (8, Of(&[0, 14, 64])), (12, Of(&[0, 64])), (16, A), (24, A), (32, S), (36, F), (64, F)];
 /// The same with a context.
@@ -203,6 +236,7 @@ const SHAPES: &[(Command, &[(usize, Field)])] = &[
     (Command::ProgLoad, LOAD),
     (Command::ProgLoad, LOAD),
     (Command::ProgLoad, LOGGED),
+    (Command::ProgLoad, TYPED),
     (Command::ObjPin, &[(0, T), (8, D), (12, F)]),
     (Command::ObjGet, &[(0, T), (12, F)]),
     (Command::ProgAttach, &[(0, Of(&[1, 2])), (4, D), (8, PLACES), (12, F), (16, D)]),
@@ -220,6 +254,7 @@ const SHAPES: &[(Command, &[(usize, Field)])] = &[
     (Command::LinkGetFdById, &[(0, S)]),
     (Command::ObjGetInfoByFd, &[(0, D), (4, S), (8, A)]),
     (Command::RawTracepointOpen, &[(0, T), (8, D)]),
+    (Command::BtfLoad, &[(0, Y), (16, Of(&[TYPES_SIZE]))]),
     (Command::BtfLoad, &[(0, A), (8, A), (16, S), (20, S), (24, F), (28, F)]),
     (Command::TaskFdQuery, &[(0, S), (4, D), (8, F), (12, S), (16, A)]),
     (Command::LinkCreate, &[(0, D), (4, Of(&[1, 2])), (8, PLACES), (12, F)]),
@@ -230,6 +265,30 @@ const SHAPES: &[(Command, &[(usize, Field)])] = &[
     (Command::ProgBindMap, &[(0, D), (4, D), (8, F)]),
     (Command::TokenCreate, &[(0, F), (4, D)]),
 ];
+
+/// The types' section: its head, a number, a prototype, a function, strings.
+const OF_TYPES: [u32; 19] = [
+    0x1_eb9f,
+    24,
+    0,
+    40,
+    40,
+    12, // the head
+    1,
+    1 << 24,
+    4,
+    0x100_0020, // int
+    0,
+    13 << 24,
+    1, // int ()
+    5,
+    12 << 24,
+    2, // f
+    0x746e_6900,
+    0x6600,
+    0x30, // "", "int", "f", "0"
+];
+const TYPES_SIZE: u64 = 76;
 
 const TEXTS: [&[u8]; 3] = [b"GPL\0", b"/sys/fs/bpf/a\0", b"/sys/fs/bpf/b\0"];
 
@@ -281,6 +340,23 @@ fn number(source: &mut Source, process: &mut Process, field: Field) -> u64 {
             let address = area(source);
             let text = source.pick(&TEXTS);
             process.put(address, text);
+            address
+        }
+        Field::Types => {
+            let address = area(source);
+            let bytes: Vec<u8> = OF_TYPES.iter().flat_map(|word| word.to_le_bytes()).collect();
+            process.put(address, &bytes);
+            address
+        }
+        Field::Records => {
+            let address = area(source);
+            // The first instruction, a type, a string, a kind or a place.
+            let mut words = [0, source.below(5), source.below(9), source.below(14), 0, 0, 0, 0];
+            if source.chance(20) {
+                words[source.below(8) as usize] = hostile(source) as u32;
+            }
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            process.put(address, &bytes);
             address
         }
         Field::Of(list) => source.pick(list),

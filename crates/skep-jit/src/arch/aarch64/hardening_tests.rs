@@ -10,8 +10,10 @@ use crate::port::Home;
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 
-const PADS: Options = Options { landing_pads: true, signed_returns: false, fixed_code: false };
-const SIGNED: Options = Options { landing_pads: false, signed_returns: true, fixed_code: false };
+const PADS: Options =
+    Options { landing_pads: true, signed_returns: false, fixed_code: false, patchable: false };
+const SIGNED: Options =
+    Options { landing_pads: false, signed_returns: true, fixed_code: false, patchable: false };
 
 fn words(text: &str, options: Options) -> Vec<Word> {
     let code = Program::new(text).emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles");

@@ -124,8 +124,11 @@ impl Transfer<'_> {
         let constant =
             matches!(prototype.params.get(at), Some(Param { what: What::Number { constant: true }, .. }));
         if !value.is_scalar() || (constant && value.as_constant().is_none()) {
-            let what = if constant { "a constant number" } else { "a number" };
-            return Err(self.wrong(prototype, reg, what, &value));
+            let (what, words) = match constant && value.is_scalar() {
+                true => ("a constant number", format!("R{} must be a known constant", reg.number())),
+                false => ("a number", format!("R{} is not a scalar", reg.number())),
+            };
+            return Err(self.wrong(prototype, reg, what, &value).in_linux(words));
         }
         Ok(value)
     }
@@ -143,10 +146,16 @@ impl Transfer<'_> {
         if !value.is_scalar() || value.num.umax >= MAX_OFFSET as u64 {
             return Err(self
                 .wrong(prototype, reg, "a bounded size", &value)
-                .suggest("bound the size with a comparison or a mask first"));
+                .suggest("bound the size with a comparison or a mask first")
+                .in_linux(format!(
+                    "arg#{} arg#{} memory, len pair leads to invalid memory access",
+                    reg.number().saturating_sub(2),
+                    reg.number().saturating_sub(1)
+                )));
         }
         if constant && value.as_constant().is_none() {
-            return Err(self.wrong(prototype, reg, "a constant size", &value));
+            let words = format!("R{} must be a known constant", reg.number());
+            return Err(self.wrong(prototype, reg, "a constant size", &value).in_linux(words));
         }
         Ok((value.num.umin as u32, value.num.umax as u32))
     }
@@ -240,14 +249,26 @@ impl Transfer<'_> {
             if read_section { " in the read section" } else { "" },
             self.show(value)
         );
+        let words = match read_section {
+            true => format!("R{} must be a rcu pointer", reg.number()),
+            false => format!("R{} must be referenced or trusted", reg.number()),
+        };
         Violation::new(Code::Argument, text)
+            .in_linux(words)
             .suggest("take it from an argument of the program, or acquire a reference to it first")
     }
 
     #[cold]
     pub(super) fn wrong(&self, prototype: &Prototype, reg: Reg, what: &str, value: &Value) -> Box<Violation> {
         let text = format!("{} expects {what} in {reg}, found {}", prototype.name(), self.show(value));
-        Violation::new(Code::Argument, text)
+        let violation = Violation::new(Code::Argument, text);
+        match value.is_maybe_null() {
+            true => violation.in_linux(format!(
+                "Possibly NULL pointer passed to trusted arg{}",
+                reg.number().saturating_sub(1)
+            )),
+            false => violation,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::frames::clobber_arguments;
-use skep_abi::{CPU_MASK, Callback, KfuncFlags, SpecialKfunc, SpecialKind};
+use skep_abi::{CPU_MASK, Callback, KfuncFlags, SpecialField, SpecialKfunc, SpecialKind};
 use skep_isa::Reg;
 
 /// The most bytes of an object per CPU.
@@ -153,7 +153,15 @@ impl Transfer<'_> {
                     (_, false, _) => "an object that a list or tree owns, found under its lock",
                     (_, true, true) => "an allocated object",
                 };
-                let mut violation = self.wrong(prototype, reg, what, value);
+                let argument = reg.number() - 1;
+                let words = match (wanted(Hold::Borrowed), value.is_maybe_null()) {
+                    (true, true) => format!("Possibly NULL pointer passed to trusted arg{argument}"),
+                    (true, false) if !wanted(Hold::Owned) => {
+                        "rbtree_remove node input must be non-owning ref".to_owned()
+                    }
+                    _ => format!("arg#{argument} expected pointer to allocated object"),
+                };
+                let mut violation = self.wrong(prototype, reg, what, value).in_linux(words);
                 if value.is_maybe_null() {
                     violation.code = Code::MaybeNull;
                     violation = violation.suggest(CHECK_NULL);
@@ -184,7 +192,23 @@ impl Transfer<'_> {
             };
             let text =
                 format!("{who} expects the lock of {of} as the {name} in {reg} to be held, but {found}");
-            return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_lock on its lock first"));
+            let violation =
+                Violation::new(Code::Resource, text).suggest("call bpf_spin_lock on its lock first");
+            let lock = |fields: &[SpecialField]| {
+                let lock = fields.iter().find(|field| field.kind == SpecialKind::SpinLock);
+                lock.map_or(0, |lock| lock.offset)
+            };
+            let at = match holder {
+                Holder::Map(map) => lock(self.map(map)?.fields()),
+                Holder::Own(ty) => lock(&self.own_type(ty)?.fields),
+            };
+            let violation = match state.resources.lock {
+                Some(_) => violation.in_linux("held lock and object are not in the same allocation"),
+                None => violation,
+            };
+            return Err(
+                violation.also_in_linux(&format!("bpf_spin_lock at off={at} must be held for {name}"))
+            );
         }
         match self.held_type(kind)? {
             Some(held) => Ok(held),

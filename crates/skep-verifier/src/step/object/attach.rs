@@ -16,7 +16,7 @@
 use crate::domain::value::Trust;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
-use skep_abi::AttachTo;
+use skep_abi::{AttachTo, TargetFunction};
 use skep_btf::{Btf, Kind, Type};
 
 /// Hooks whose objects are being created or destroyed.
@@ -167,6 +167,27 @@ impl Transfer<'_> {
         let hook = matches!(of, AttachTo::SecurityHook | AttachTo::StructOps);
         let returns_nothing = hook && result.kind == Kind::Void;
         self.types.attached = Attached { what, args, results, returns_nothing };
+        Ok(())
+    }
+
+    /// The arguments of a function of a loaded program are numbers: its pointers lead to structures of this runtime's
+    /// own, which have no types.
+    pub(crate) fn attach_to_program(&mut self, of: AttachTo, function: &TargetFunction) -> Checked<()> {
+        let what = format!("{} of {}", function.name, function.program);
+        if !matches!(of, AttachTo::FunctionEntry | AttachTo::FunctionExit) {
+            let text = format!("only the entry and the return of the function {what} can be watched");
+            return Err(Violation::new(Code::Context, text));
+        }
+        if self.env.is_sleepable() {
+            let text = format!("a sleepable program may not watch the function {what}");
+            return Err(Violation::new(Code::Context, text));
+        }
+        let mut args = vec![Argument::Number; function.prototype.params.len()];
+        let result = function.btf.resolve(function.prototype.result).map_err(damaged)?;
+        if of == AttachTo::FunctionExit && result.kind != Kind::Void {
+            args.push(Argument::Number);
+        }
+        self.types.attached = Attached { what, args, results: Some((0, 0)), returns_nothing: false };
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
-use skep_abi::{AttachTo, Context, WRITABLE_MEMBERS};
+use skep_abi::{AttachTo, Context, WRITABLE_MEMBERS, machine_type_name};
 use skep_btf::{Found, What};
 use skep_isa::{Reg, Size, Width};
 use std::ops::Range;
@@ -80,6 +80,10 @@ impl Transfer<'_> {
     ) -> Checked<Option<Value>> {
         let at = i64::from(pointer.offset) + i64::from(offset);
         let value = match pointer.kind {
+            Kind::Object { ty, trust, maybe_null: false } if machine_type_name(ty).is_some() => {
+                self.check_object_place(reg, pointer, at, Intent::Read)?;
+                self.load_machine_field(state, (reg, pointer), (ty, trust), at, size)?
+            }
             Kind::Object { ty, trust, maybe_null: false } => {
                 self.check_object_place(reg, pointer, at, Intent::Read)?;
                 if !self.env.config.any_table {
@@ -122,7 +126,13 @@ impl Transfer<'_> {
     }
 
     /// How far a pointer loaded from an object can be trusted.
-    fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
+    pub(super) fn found_trust(
+        &self,
+        state: &State,
+        of: Trust,
+        most: Trust,
+        maybe_null: bool,
+    ) -> (Trust, bool) {
         match (of, most) {
             (Trust::Untrusted, _) => (Trust::Untrusted, false),
             (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),
@@ -148,6 +158,9 @@ impl Transfer<'_> {
     ) -> Checked<Region> {
         self.check_object_place(reg, pointer, at, intent)?;
         let Kind::Object { ty, trust, .. } = pointer.kind else { return Ok(Region::Memory) };
+        if machine_type_name(ty).is_some() {
+            return Err(self.no_bytes(reg, pointer));
+        }
         // Calls do not probe.
         if !matches!(trust, Trust::Trusted | Trust::ReadSection) {
             let text = format!(
@@ -169,7 +182,7 @@ impl Transfer<'_> {
             return Ok(false);
         };
         let Ok(at) = u32::try_from(i64::from(pointer.offset) + i64::from(offset)) else { return Ok(false) };
-        if !pointer.is_fixed() {
+        if !pointer.is_fixed() || machine_type_name(ty).is_some() {
             return Ok(false);
         }
         if !self.types.writable.contains_key(&ty) {
@@ -204,7 +217,7 @@ impl Transfer<'_> {
     fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Checked<()> {
         if intent.writes() {
             let text = format!("objects of the host may only be read, found {} in {reg}", self.show(pointer));
-            return Err(Violation::new(Code::ReadOnly, text));
+            return Err(Violation::new(Code::ReadOnly, text).in_linux("only read is supported"));
         }
         if let Kind::Object { trust: Trust::PerCpu, .. } = pointer.kind {
             let text = format!(
@@ -248,9 +261,11 @@ impl Transfer<'_> {
             }
             Some(Err(error @ skep_btf::Error::Walk { .. })) => {
                 let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
-                return Err(
-                    Violation::new(Code::OutOfBounds, text).suggest("read one whole member of the structure")
-                );
+                let words =
+                    format!("access beyond struct {} at off {at} size {size}", btf.name(ty).unwrap_or(""));
+                return Err(Violation::new(Code::OutOfBounds, text)
+                    .suggest("read one whole member of the structure")
+                    .in_linux(words));
             }
             Some(Err(skep_btf::Error::WrongKind { .. })) | None => {
                 let text = format!("{} in {reg} is not a structure that can be read", self.show(pointer));

@@ -1,10 +1,11 @@
 //! Objects as arguments and results of helpers, and the host's per-CPU variables.
 
 use crate::domain::value::{Hold, Kind, Trust, Value};
+use crate::domain::words;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
-use skep_abi::{HelperFlags, HelperProto, OWN_TYPE, StructKind};
+use skep_abi::{HelperFlags, HelperProto, OWN_TYPE, StructKind, machine_type_name};
 use skep_isa::Reg;
 
 /// The section of per-CPU variables.
@@ -51,7 +52,7 @@ impl Transfer<'_> {
             }
             Kind::Object { .. } => {
                 for name in types {
-                    let ty = self.host_struct(name, &proto.name)?;
+                    let ty = self.object_type(proto, name)?;
                     if self.object_is(value, ty)? {
                         return Ok(());
                     }
@@ -69,6 +70,10 @@ impl Transfer<'_> {
         if !value.is_fixed() {
             return Ok(false);
         }
+        // The types of a runtime's machine have no members that are objects.
+        if [ty, wanted].iter().any(|ty| machine_type_name(*ty).is_some()) {
+            return Ok((ty, at) == (wanted, 0));
+        }
         self.btf("the type of an object")?.contains(ty, at, wanted).map_err(damaged)
     }
 
@@ -81,7 +86,15 @@ impl Transfer<'_> {
     ) -> Checked<Value> {
         let trusted = proto.acquires || proto.flags.has(HelperFlags::TRUSTED_RESULT);
         let trust = if trusted { Trust::Trusted } else { Trust::Walked };
-        self.host_object(of, trust, maybe_null, &proto.name)
+        let ty = self.object_type(proto, of)?;
+        Ok(self.named(Kind::Object { ty, trust, maybe_null }))
+    }
+
+    /// The structure of that name, of which a helper takes or returns an object: one of a runtime's machine, or the
+    /// host's.
+    fn object_type(&self, proto: &HelperProto, name: &str) -> Checked<u32> {
+        let machine = self.env.config.machine_type(name).filter(|_| proto.flags.has(HelperFlags::MACHINE));
+        machine.map_or_else(|| self.host_struct(name, &proto.name), Ok)
     }
 
     /// Checks an argument that must be the address of a per-CPU variable or object; returns its type, with
@@ -104,7 +117,8 @@ impl Transfer<'_> {
                     proto.name,
                     self.show(value)
                 );
-                Err(Violation::new(Code::Argument, text))
+                let kinds = ["percpu_ptr_", "percpu_rcu_ptr_", "percpu_trusted_ptr_"];
+                Err(Violation::new(Code::Argument, text).in_linux(words::argument(reg, value, &kinds)))
             }
         }
     }

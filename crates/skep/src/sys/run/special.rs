@@ -1,7 +1,7 @@
 //! Test runs of programs whose input is neither a packet alone nor words: flows, look-ups of sockets, the packet
 //! filter.
 
-use super::{ETHERNET, MOST, errno, field, only, repeated};
+use super::{ETHERNET, MOST, Runs, errno, field, only};
 use crate::context::Context;
 use crate::packet::{Packet, PacketInfo};
 use crate::program::Program;
@@ -30,15 +30,19 @@ fn frame(request: &RunRequest) -> Result<&[u8], Errno> {
 }
 
 /// A program of the packet filter: the packet without its Ethernet header, in a hook without devices.
-pub(super) fn netfilter(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+pub(super) fn netfilter(
+    program: &Program,
+    request: &RunRequest,
+    runs: &mut Runs<'_>,
+) -> Result<RunAnswer, Errno> {
     plain(request)?;
     if request.context.is_some() || request.context_out {
         return Err(Errno::EINVAL);
     }
     let data = frame(request)?;
     let packet = RefCell::new(Packet::new(data));
-    let (result, duration) = repeated(
-        request,
+    let (result, duration) = runs.repeated(
+        request.repeat,
         || {
             let mut packet = packet.borrow_mut();
             packet.set(data);
@@ -51,7 +55,7 @@ pub(super) fn netfilter(program: &Program, request: &RunRequest) -> Result<RunAn
 }
 
 /// A dissector of flows: the answer is what it found (`struct bpf_flow_keys`).
-pub(super) fn flow(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+pub(super) fn flow(program: &Program, request: &RunRequest, runs: &mut Runs<'_>) -> Result<RunAnswer, Errno> {
     plain(request)?;
     let data = frame(request)?;
     let given = request.context.as_deref().unwrap_or_default();
@@ -61,8 +65,8 @@ pub(super) fn flow(program: &Program, request: &RunRequest) -> Result<RunAnswer,
     let flags = field(given, KEYS_FLAGS..KEYS_FLAGS + 4) as u32;
     let context = RefCell::new(Context::of(program).map_err(|error| errno(&error))?);
     context.borrow_mut().set_data(data).map_err(|error| errno(&error))?;
-    let (result, duration) = repeated(
-        request,
+    let (result, duration) = runs.repeated(
+        request.repeat,
         || {
             let mut context = context.borrow_mut();
             let keys = context.flow_keys_mut();
@@ -96,7 +100,11 @@ mod lookup_fields {
 }
 
 /// A look-up of a socket for addresses; the answer has the number of the socket that was chosen.
-pub(super) fn lookup(program: &Program, request: &RunRequest) -> Result<RunAnswer, Errno> {
+pub(super) fn lookup(
+    program: &Program,
+    request: &RunRequest,
+    runs: &mut Runs<'_>,
+) -> Result<RunAnswer, Errno> {
     use lookup_fields as at;
     plain(request)?;
     let given = match &request.context {
@@ -143,8 +151,8 @@ pub(super) fn lookup(program: &Program, request: &RunRequest) -> Result<RunAnswe
     };
     let (remote, local) = (six(at::REMOTE_IP6)?, six(at::LOCAL_IP6)?);
     let context = RefCell::new(None);
-    let (result, duration) = repeated(
-        request,
+    let (result, duration) = runs.repeated(
+        request.repeat,
         || *context.borrow_mut() = Some(prepared()),
         || {
             let mut slot = context.borrow_mut();

@@ -17,8 +17,14 @@ fn a_delivered_packet_is_received_by_the_best_socket_or_the_assigned_one() {
     let six = machine.add_socket(Socket::bound(at("[fd00::1]:53"))).unwrap();
     let mut net = Net::new(machine);
     let receiver = |net: &Net, mut packet: Packet| {
-        assert_eq!(net.inject("lan", &mut packet).fate, Fate::Delivered { device: 1 });
-        net.world.receiver("lan", &packet).unwrap()
+        let fate = net.inject("lan", &mut packet).fate;
+        let receiver = net.world.receiver("lan", &packet).unwrap();
+        let expected = match &receiver {
+            Some(socket) => Fate::Received { device: 1, socket: socket.cookie },
+            None => Fate::Delivered { device: 1 },
+        };
+        assert_eq!(fate, expected);
+        receiver
     };
     let to = |to: &str| datagram(1, "10.0.0.9", to, 64, b"");
     assert_eq!(receiver(&net, to("10.0.0.1")), Some(own.clone()));

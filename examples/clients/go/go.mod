@@ -1,0 +1,7 @@
+module client
+
+go 1.23.0
+
+require github.com/cilium/ebpf v0.19.0
+
+require golang.org/x/sys v0.31.0 // indirect

@@ -58,10 +58,10 @@ pub struct SharedTable<'a> {
     pub len: usize,
     /// The address that the byte at `offset` has in links. Elements are at multiples of 8.
     pub address: usize,
-    /// `[a, b, c]`: for a key of one word `w`, `fold(fold(w ^ a, b), c)`, whose lower bits are the bucket's number, where
-    /// `fold(x, y)` is the exclusive or of both halves of the product of 128 bits. Two words `v` and `w`: `fold(fold(v ^ a,
-    /// w ^ b), c)`. More: `state` begins as `a`; for each pair, `state = rotate_left(state + fold(v ^ state, w ^ b), 23)`; a
-    /// last single word makes it `fold(state ^ w, b)`; the hash is `fold(state, c)`.
+    /// `[a, b, c]`: for a key of one word `w`, `fold(fold(w ^ a, b), c)`, whose lower bits are the bucket's number,
+    /// where `fold(x, y)` is the exclusive or of both halves of the product of 128 bits. Two words `v` and `w`:
+    /// `fold(fold(v ^ a, w ^ b), c)`. More: `state` begins as `a`; for each pair, `state = rotate_left(state + fold(v
+    /// ^ state, w ^ b), 23)`; a last single word makes it `fold(state ^ w, b)`; the hash is `fold(state, c)`.
     pub seed: [u64; 3],
     /// The offset of the value in an element.
     pub values_at: usize,

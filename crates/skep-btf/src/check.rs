@@ -1,7 +1,8 @@
 //! Whether types are well-formed as a kernel demands it of those that a process loads (`BPF_BTF_LOAD`).
 //!
 //! Reading types needs none of this: every look checks what it uses. A kernel refuses at once what a look may never
-//! meet, and says which type is wrong. The rules were taken from Linux 6.12's answers (`crates/skep/tests/calls/types.calls`).
+//! meet, and says which type is wrong. The rules were taken from Linux 6.12's answers
+//! (`crates/skep/tests/calls/types.calls`).
 //!
 //! First come rules about one type alone, for all types ([`Btf::check`]); then, in the order of their numbers, what
 //! types refer to ([`references`]). Both take time and memory in proportion to the types: names are read up to

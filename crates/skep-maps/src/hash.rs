@@ -39,6 +39,7 @@ pub(crate) use element::{MAX_KEY_SIZE, Plan};
 pub(crate) use fast_path::FastPath;
 use limbo::Limbo;
 use lru::Clock;
+pub use shared::SharedTable;
 
 use crate::caller::Caller;
 use crate::cursor::{BATCH, Batch, Cursor};

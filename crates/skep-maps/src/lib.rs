@@ -110,9 +110,10 @@ mod version;
 
 pub use elements::Reclamation;
 pub use error::{Key, MapError};
+pub use hash::SharedTable;
 pub use map::{
-    Arena, BatchCursor, BatchError, Entries, Map, MapStats, SharedTable, SharedValues, StackMode, Storage,
-    Target, Unfrozen,
+    Arena, BatchCursor, BatchError, Entries, Map, MapStats, SharedValues, StackMode, Storage, Target,
+    Unfrozen,
 };
 pub use members::{MakeMember, Member, Object};
 pub use options::Options;

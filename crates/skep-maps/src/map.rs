@@ -40,7 +40,7 @@ use crate::values::{Source, Values};
 
 pub use arena::Arena;
 pub use batch::{BatchCursor, BatchError};
-pub use shared::{SharedTable, SharedValues};
+pub use shared::SharedValues;
 pub use stacks::StackMode;
 pub use storage::Storage;
 pub use targets::Target;

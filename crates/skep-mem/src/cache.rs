@@ -314,8 +314,8 @@ impl Cache {
         unsafe { object::birth_era(object.as_ptr()) }.is_some_and(|birth| birth <= era.0)
     }
 
-    /// The file with the objects, if they are in one ([`CacheOptions::in_file`]). From the first call on, nobody else can
-    /// get a mapping of it for writing, and memory of free objects is kept rather than returned to the system.
+    /// The file with the objects, if they are in one ([`CacheOptions::in_file`]). From the first call on, nobody else
+    /// can get a mapping of it for writing, and memory of free objects is kept rather than returned to the system.
     #[cfg(not(loom))]
     pub fn shared(&self) -> Option<SharedObjects<'_>> {
         let Store { region, layout } = &self.inner.store;

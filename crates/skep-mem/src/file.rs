@@ -19,7 +19,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Error;
-use crate::region::page;
 
 /// Another process can write to the memory through a mapping of its own, so it cannot become constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,6 +141,11 @@ impl Drop for FileMemory {
         // SAFETY: mapped in `new` with this length, and unmapped only here. A failure leaks the mapping.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// Bytes of a page.
+fn page() -> usize {
+    rustix::param::page_size()
 }
 
 #[cfg(test)]

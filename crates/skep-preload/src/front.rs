@@ -146,8 +146,8 @@ impl Call {
             return None;
         }
         let element = (values.base + index * values.stride) as *mut u8;
-        // SAFETY: the element is in the mapping, which stays while the caller uses the values: the supervisor has said how
-        // large all is. The other side may be accessed.
+        // SAFETY: the element is in the mapping, which stays while the caller uses the values: the supervisor has said
+        // how large all is. The other side may be accessed.
         unsafe { self.copy(values, element) };
         Some(0)
     }
@@ -166,8 +166,8 @@ impl Call {
         let words = words.get_mut(..size.div_ceil(8))?;
         // SAFETY: the key may be read, and there is room for it.
         unsafe { copy::key(self.key as *const u8, size, words) };
-        // SAFETY: the mappings stay while the caller uses the values, and the elements of a table are in them; the value
-        // may be written.
+        // SAFETY: the mappings stay while the caller uses the values, and the elements of a table are in them; the
+        // value may be written.
         let found = unsafe {
             values.table.look_up(values.base, words, |element| self.copy(values, element.cast_mut()))
         };

@@ -197,6 +197,6 @@ mod tests {
         let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
         assert!(words.eq(1..=24), "in the order of the fields");
         // SAFETY: the structure has no padding, and any bytes make one.
-        assert_eq!(unsafe { core::mem::transmute::<_, Opened>(bytes) }, opened);
+        assert_eq!(unsafe { core::mem::transmute::<[u8; Opened::BYTES], Opened>(bytes) }, opened);
     }
 }

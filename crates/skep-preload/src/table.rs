@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Links are addresses of the supervisor's. While this process reads, an element may be freed and become another one,
-//! of any key: the [version](crate::version) tells afterwards. Until then a link may be anything, so each is checked, and
-//! what was found counts only once the version has been looked at.
+//! of any key: the [version](crate::version) tells afterwards. Until then a link may be anything, so each is checked,
+//! and what was found counts only once the version has been looked at.
 
 use crate::version::Attempt;
 use core::hint;

@@ -35,8 +35,8 @@ impl<'a> Attempt<'a> {
     /// Whether nothing that was loaded since the beginning was reused or changed in place.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
-        // Pairs with the Release fences after locking, and before an element is filled: if a load before this saw what a
-        // writer wrote after one of them, the load below sees that writer's lock, or a later word.
+        // Pairs with the Release fences after locking, and before an element is filled: if a load before this saw what
+        // a writer wrote after one of them, the load below sees that writer's lock, or a later word.
         fence(Ordering::Acquire);
         // Relaxed: see the fence.
         self.word.load(Ordering::Relaxed) == self.seen

@@ -109,7 +109,8 @@ impl Program {
     ///
     /// [`Error::Target`] if the program does not fit the function; [`Error::TargetTaken`] if that is replaced or
     /// watched already (it may have several watchers); [`Error::TailCallee`] if the program is in an array of programs
-    /// and this is an extension; [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be changed.
+    /// and this is an extension; [`Error::ForeignProgram`] of another runtime; [`Error::Text`] if code cannot be
+    /// changed.
     pub fn attach(&self, function: &str, program: &Program) -> Result<Attachment, Error> {
         self.attach_at(self.index_of(function)?, program)
     }

@@ -155,8 +155,8 @@ impl RuntimeBuilder {
 
     /// Whether other processes can map the runtime's maps as they do with a kernel: arrays with `BPF_F_MMAPABLE`, and
     /// ring buffers of both directions ([`Map::file`](crate::Map::file)). Other arrays and hash tables are in files
-    /// too ([`Map::shared_values`](crate::Map::shared_values), [`Map::shared_table`](crate::Map::shared_table)). Each of
-    /// these maps takes descriptors, and ring buffers twice the memory. Default: no.
+    /// too ([`Map::shared_values`](crate::Map::shared_values), [`Map::shared_table`](crate::Map::shared_table)). Each
+    /// of these maps takes descriptors, and ring buffers twice the memory. Default: no.
     #[must_use]
     pub fn share_maps(mut self, share: bool) -> Self {
         self.shares_maps = share;

@@ -31,6 +31,7 @@ thread_local! {
 }
 
 /// Does something that may run a program for a client.
+#[cfg(feature = "sys")]
 pub(crate) fn during<T>(client: &mut dyn Client, work: impl FnOnce() -> T) -> T {
     /// Puts back what was there.
     struct Back(Option<NonNull<dyn Client>>);

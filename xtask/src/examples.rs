@@ -20,7 +20,7 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 15] = [
+const PLACES: [Place; 16] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },

@@ -55,7 +55,7 @@ impl SysEngine {
                 use_it(Iterate::Links(&all))
             }
             Shown::OfEngine => {
-                let machine = self.world().map(crate::World::machine);
+                let machine = self.world().map(crate::world::World::machine);
                 use_it(Iterate::Sockets(machine.as_ref().map_or(&[], |machine| machine.sockets())))
             }
         };

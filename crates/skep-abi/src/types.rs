@@ -409,7 +409,8 @@ mod tests {
             (Context::Bytes { bytes, .. }, _) => bytes,
             _ => 0, // one structure for all
         };
-        for a in TYPES {
+        // Programs of type tracing run on what they are attached to, and make no tail calls.
+        for a in TYPES.iter().filter(|a| a.name != "tracing") {
             for b in TYPES.iter().filter(|b| a.name == b.name) {
                 assert_eq!(
                     (a.native, size(a), a.from_network),

@@ -330,7 +330,8 @@ impl Analysis {
                     return Self::TypesMissing { source };
                 }
                 // Kernels are asked as root.
-                let rooted = || VerifyOptions { privileged: true, ..VerifyOptions::default() };
+                let rooted =
+                    || VerifyOptions { privileged: true, for_kernel: true, ..VerifyOptions::default() };
                 let verdict = Box::new(object.verify_with(name, options, rooted()));
                 let with = |abilities: &Abilities| {
                     let how = VerifyOptions { abilities: *abilities, ..rooted() };

@@ -70,6 +70,8 @@ const REASONS: &[Reason] = &[
 /// Helpers that no entry calls, and why.
 const NOT_ASKED: &[(&str, &[u32])] = &[
     ("Its result is random.", &[7]),
+    ("Linux has no test run for iterators.", &[126, 127]),
+    ("It makes system calls, which are compared with Linux's by `tests/calls`.", &[166, 167, 168, 179]),
     (
         "Linux has no test run for its types of programs.",
         &[

@@ -48,6 +48,8 @@ pub struct VerifyOptions<'a> {
     /// Whether addresses may leave the program as numbers, as Linux allows its root user: see
     /// [`RuntimeBuilder::privileged`](crate::RuntimeBuilder::privileged).
     pub privileged: bool,
+    /// Whether the answer is about a kernel: a runtime's own tasks and control groups are not there.
+    pub for_kernel: bool,
     /// What the verification makes use of.
     pub abilities: Abilities,
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier.
@@ -300,6 +302,7 @@ impl Object {
             privileged: how.privileged,
             abilities: how.abilities,
             btf: self.host_types.as_deref(),
+            own_objects: self.host_types.is_none() && !how.for_kernel,
             ..Config::default()
         };
         let unverified = self.unverified(program, options, Arc::clone(self.maps_for_host()), false)?;

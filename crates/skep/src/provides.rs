@@ -43,7 +43,7 @@ pub(crate) fn check(program: &Verified, types: Option<&Btf>) -> Result<(), Error
             return Err(Error::NotProvided {
                 program: program.name().to_owned(),
                 slot,
-                what: "a tail call from a function of a table".to_owned(),
+                what: "a tail call from a function of a table, or from an iterator".to_owned(),
                 provided: &CALLS,
             });
         }

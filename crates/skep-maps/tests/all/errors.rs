@@ -112,7 +112,7 @@ fn invalid_flags_of_a_kind_are_refused() {
     refused(
         create(&with_flags(MapKind::Hash, 0x481)),
         22,
-        "map `m`: flags 0x481 contain 0x400, which kind hash does not provide; it provides 0x181",
+        "map `m`: flags 0x481 contain 0x400, which kind hash does not provide; it provides 0x1c1",
     );
     refused(
         create(&with_flags(MapKind::PercpuArray, 1 << 31)),

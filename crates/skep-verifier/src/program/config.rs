@@ -24,7 +24,7 @@ pub struct Config<'a> {
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
     pub any_table: bool,
     /// Whether CPU masks, tasks and cgroups are a runtime's own ([`skep_abi::CPU_MASK`], [`skep_abi::TASK`] and its
-    /// kin), whatever types the host has. Without the host's types they always are.
+    /// kin), whatever types the host has. Without the host's types CPU masks always are.
     pub own_objects: bool,
     /// The members of the host's structures that are there; `None` for all. A load of another is refused.
     pub shown: Option<&'a [ShownStruct]>,
@@ -105,14 +105,14 @@ pub enum Spills {
 }
 
 impl Config<'_> {
-    /// Whether CPU masks, tasks and cgroups are a runtime's own.
+    /// Whether CPU masks are a runtime's own.
     pub(crate) fn has_own_objects(&self) -> bool {
         self.own_objects || self.btf.is_none()
     }
 
     /// The type of the objects of a runtime's machine whose structure has that name.
     pub(crate) fn machine_type(&self, name: &str) -> Option<u32> {
-        skep_abi::machine_type(name).filter(|_| self.has_own_objects())
+        skep_abi::machine_type(name).filter(|_| self.own_objects)
     }
 }
 

@@ -133,7 +133,7 @@ fn without_the_hosts_types_the_refusal_says_how_to_give_them() {
         ("netfilter", "r0 = 0\nexit"),
         ("xdp", "call @bpf_rcu_read_lock\nr0 = 0\nexit"),
         ("xdp", "r1 = var[@jiffies] ll\nr0 = 0\nexit"),
-        ("kprobe", "r1 = 0\ncall 175\nr0 = 0\nexit"),
+        ("kprobe", "r1 = 0\ncall 158\nr0 = 0\nexit"),
     ] {
         let refusal = check_with(section, text, None).expect_err(text);
         assert_eq!(refusal.code, Code::Types, "{refusal}");

@@ -335,6 +335,7 @@ fn attackers_are_refused_with_the_reason() {
         ("unknown_member", "CO-RE relocation"),
         ("writes_key", "may only be read"),
         ("writes_map", "may only be read"),
+        ("leaves", "tail call"),
         ("null_value", "null"),
         ("before_value", "65536-byte memory"),
         ("map_by_address", "expects a map"),

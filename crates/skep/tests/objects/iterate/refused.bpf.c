@@ -29,6 +29,21 @@ int writes_map(struct bpf_iter__bpf_map *ctx)
 	return 0;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
+
+/* An iterator over other objects would take its context for its own. */
+SEC("iter/bpf_map")
+int leaves(struct bpf_iter__bpf_map *ctx)
+{
+	bpf_tail_call(ctx, &programs, 0);
+	return 0;
+}
+
 SEC("iter/bpf_map_elem")
 int null_value(struct bpf_iter__bpf_map_elem *ctx)
 {

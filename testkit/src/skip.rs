@@ -17,6 +17,8 @@ pub enum Hidden {
     MappingFlags,
     /// maps and smaps show a mapping in the parts in which it was created, where the kernel shows one.
     OneMapping,
+    /// maps sometimes lacks a mapping that the guest has made.
+    MissingMappings,
     /// mremap(2) with an old size of 0, which maps shared memory a second time, is refused.
     DoubledMappings,
     /// madvise(2) returns 0 and does nothing for MADV_DONTFORK: a child inherits what it should not.
@@ -49,6 +51,7 @@ impl fmt::Display for Hidden {
             Self::ResidentMemory => "resident memory of a mapping",
             Self::MappingFlags => "what a mapping may become",
             Self::OneMapping => "that neighbours are one mapping",
+            Self::MissingMappings => "every mapping in the list of mappings",
             Self::DoubledMappings => "mapping shared memory a second time",
             Self::DontFork => "mappings that children do not inherit",
             Self::Advice => "advice that fails for wrong addresses",

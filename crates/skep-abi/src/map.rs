@@ -169,7 +169,7 @@ impl MapFlags {
     /// `BPF_F_NO_COMMON_LRU`: each CPU has its own LRU list.
     pub const NO_COMMON_LRU: Self = Self(1 << 1);
     /// `BPF_F_ZERO_SEED`: the same elements, added in the same order, are walked in the same order in every such map.
-    /// For tests: whoever chooses keys can choose their buckets.
+    /// For tests: who chooses keys can choose their buckets.
     pub const ZERO_SEED: Self = Self(1 << 6);
     /// `BPF_F_RDONLY_PROG`: programs may only read.
     pub const RDONLY_PROG: Self = Self(1 << 7);

@@ -263,7 +263,7 @@ impl Caller<SysEngine> for Process<'_> {
     }
 
     fn interrupted(&mut self) -> bool {
-        // Only its end takes a thread out of a notified call, so whoever answers looks for signals.
+        // Only its end takes a thread out of a notified call, so the thread that answers looks for signals.
         if !self.listener.is_valid(self.call) {
             return true;
         }

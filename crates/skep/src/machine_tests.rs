@@ -1,9 +1,10 @@
 //! Tasks and cgroups of a world get the verdicts that Linux gives to those of a kernel, and what is accepted runs in
 //! checking mode, in the interpreter and in the processor's JIT: the programs of `machine.verdicts`.
 
+use crate::mask_tests::load_with;
 use crate::world::{Cgroup, Machine, Task};
 use crate::{Context, Engine, Error, Module, Object, Runtime, World};
-use skep_abi::{MapDef, Section, SpecialKind, machine_type};
+use skep_abi::{MapDef, SpecialKind, machine_type};
 use skep_isa::{CallTarget, Insn};
 use skep_verdicts::{Entry, Verdict, entries};
 
@@ -26,17 +27,7 @@ fn maps(entry: &Entry) -> Vec<MapDef> {
 }
 
 fn load(runtime: &Runtime, entry: &Entry) -> Result<Module, Error> {
-    let program = skep_verdicts::Program::of(entry).expect("a program");
-    let mut insns = program.insns;
-    for insn in &mut insns {
-        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
-            let name = &program.symbols[*id as usize];
-            *id = skep_abi::own_kfunc_number(name).unwrap_or_else(|| panic!("{name}")) as i32;
-        }
-    }
-    let kind = Section::parse(&entry.section).expect("a section").kind;
-    let bytes = skep_isa::encode_bytes(&insns).expect("its bytes");
-    runtime.load(&Object::from_bytecode_and_maps("main", kind, &bytes, maps(entry))?)
+    load_with(runtime, entry, maps(entry))
 }
 
 /// The first process, in the root of the cgroups.

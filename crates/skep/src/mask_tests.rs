@@ -29,6 +29,11 @@ fn maps(entry: &Entry) -> Vec<MapDef> {
 }
 
 fn load(runtime: &Runtime, entry: &Entry) -> Result<Module, Error> {
+    load_with(runtime, entry, maps(entry))
+}
+
+/// Loads an entry that calls a runtime's own functions, with those maps.
+pub(crate) fn load_with(runtime: &Runtime, entry: &Entry, maps: Vec<MapDef>) -> Result<Module, Error> {
     let program = skep_verdicts::Program::of(entry).expect("a program");
     let mut insns = program.insns;
     for insn in &mut insns {
@@ -39,7 +44,7 @@ fn load(runtime: &Runtime, entry: &Entry) -> Result<Module, Error> {
     }
     let kind = Section::parse(&entry.section).expect("a section").kind;
     let bytes = skep_isa::encode_bytes(&insns).expect("its bytes");
-    runtime.load(&Object::from_bytecode_and_maps("main", kind, &bytes, maps(entry))?)
+    runtime.load(&Object::from_bytecode_and_maps("main", kind, &bytes, maps)?)
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl MachineObject {
     pub fn begin(self, number: u64) {
         // SAFETY: the object has these words, by the contract of `at`.
         unsafe {
-            // Relaxed, as for all words here: whoever has the address has synchronised with the object's making, and
-            // later changes stand alone.
+            // Relaxed, as for all words here: a thread that has the address has synchronised with the object's
+            // making, and later changes stand alone.
             word(self.0 + u64::from(MACHINE_NUMBER)).store(number, Ordering::Relaxed);
             if !self.is_task() {
                 let number = self.0 + u64::from(MACHINE_NUMBER);

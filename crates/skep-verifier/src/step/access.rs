@@ -210,7 +210,7 @@ impl Transfer<'_> {
         if let Region::Stack { frame, first, last } = region {
             self.overwrite(state, frame, first, last + size.bytes())?;
             let found = self.load_stack(state, frame, first, last, size)?;
-            // Whoever may leak addresses may count with them.
+            // A program that may leak addresses may count with them.
             if !found.is_scalar() && !self.may_leak() {
                 return Err(part_of_pointer());
             }

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod c;
 mod check;
 mod error;
 mod ext;

@@ -6,6 +6,7 @@ mod oracle;
 #[path = "../support/types.rs"]
 mod support;
 
+mod c_header;
 mod damage;
 mod system;
 mod types;

@@ -5,14 +5,18 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod btf;
 mod capture;
+mod cfg;
 mod conformance;
 mod contents;
+mod docs;
 mod dump;
 mod exec;
 mod facts;
 mod failure;
 mod kernels;
+mod list;
 mod measure;
 mod object;
 mod output;
@@ -45,9 +49,17 @@ enum Command {
     Exec(exec::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
+    /// Inspect types.
+    #[command(subcommand)]
+    Btf(btf::Command),
     /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
+    /// Inspect maps.
+    #[command(subcommand)]
+    Map(Map),
+    /// Print or draw the basic blocks of a program after verification.
+    Cfg(cfg::Args),
     /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
@@ -59,28 +71,46 @@ enum Command {
     },
     /// Run one program of the public bpf_conformance suite and print r0 in hexadecimal.
     Conformance(conformance::Args),
+    /// Print the script by which a shell completes skep's options.
+    Completions(docs::Completions),
+    /// Print the manual page, or write those of all subcommands.
+    Man(docs::Man),
 }
 
 #[derive(Subcommand)]
 enum Prog {
+    /// List an object's programs, with their types, sizes and maps.
+    List(list::Args),
     /// Print a program's instructions as verified and rewritten, or as machine code.
     Dump(dump::Args),
 }
 
+#[derive(Subcommand)]
+enum Map {
+    /// List an object's maps, with their kinds and types.
+    List(list::Args),
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(conformance::reordered(std::env::args_os())).command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
         Command::Verify(args) => verify::main(&args),
+        Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
+        Command::Prog(Prog::List(args)) => list::programs(&args),
+        Command::Map(Map::List(args)) => list::maps(&args),
+        Command::Cfg(args) => cfg::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"
                 .to_owned(),
         )),
         Command::Conformance(args) => conformance::main(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

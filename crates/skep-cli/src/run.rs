@@ -1,10 +1,10 @@
 //! `skep run`: a program over a capture, or on given bytes.
 
-use crate::capture::{Frame, Reader, Writer, is_stdin};
+use crate::capture::{Frame, Reader, Writer};
 use crate::contents::Contents;
 use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
-use crate::object::{choose, runnable_type};
+use crate::object::{self, choose, is_stdin, runnable_type};
 use crate::report::{self, Loaded};
 use crate::samples::Samples;
 use crate::settings::Settings;
@@ -14,7 +14,6 @@ use skep::abi::{Context, ProgramType};
 use skep::world::World;
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,7 +88,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         let text = "--interp runs the program alone: leave it out, or --world";
         return Err(Failure::Usage(text.into()));
     }
-    let mut object = Object::open(&args.object)?;
+    let inputs = [Some(&args.object), args.pcap.as_ref(), args.data_in.as_ref()];
+    if inputs.into_iter().flatten().filter(|path| is_stdin(path)).count() > 1 {
+        return Err(Failure::Usage("standard input can be the object or the data, not both".into()));
+    }
+    let mut object = object::open(&args.object)?;
     if args.btf.is_some() || args.settings.kconfig.is_some() {
         target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
@@ -342,9 +345,7 @@ fn on_data(
     object: &Object,
     name: &str,
 ) -> Result<(), Failure> {
-    let data = if is_stdin(path) { all_of_stdin() } else { std::fs::read(path) };
-    let data =
-        data.map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
+    let data = object::bytes(path)?;
     let len = u32::try_from(data.len())
         .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
     let (runtime, module) = load(args, world, object, name, len, false)?;
@@ -380,12 +381,6 @@ fn on_data(
     };
     report::print(&data, args.json)?;
     Ok(())
-}
-
-fn all_of_stdin() -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::io::stdin().read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Input of a program: the bytes of a file, restored before each batch.

@@ -1,13 +1,13 @@
 //! `skep verify`: the verifier's verdicts on an object's programs, without loading anything.
 //!
 //! In text, a program takes one line, and a refused one a few more below it: its source line and the steps that led
-//! there. `--log` prints the whole walk first. With `--json` there is exactly one document in any case: a program
-//! that cannot be linked, or an object that cannot be read, is a verdict like any other.
+//! there. `--log` prints the whole walk first. With `--json` there is exactly one document in any case, a list: a
+//! program that cannot be linked, or an object that cannot be read, is a verdict like any other.
 
 use crate::facts;
 use crate::failure::Failure;
 use crate::kernels::{self, Format};
-use crate::object::program_type;
+use crate::object::{self, program_type};
 use crate::output::{self, Piece};
 use crate::target;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// BPF object file; with --kernels, any number of them.
+    /// BPF object files; `-` is standard input.
     #[arg(value_name = "OBJ", required = true)]
     objects: Vec<PathBuf>,
     /// Say for each of these releases of Linux (5.10,6.1,6.12) whether it will take the programs: accepted, refused or
@@ -86,6 +86,7 @@ impl Args {
 /// What `--json` prints for a program, or in place of one if there is none.
 #[derive(Default, Serialize)]
 struct Verdict {
+    object: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<String>,
     verdict: &'static str,
@@ -149,33 +150,36 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if args.kconfig.len() > 1 {
         return Err(Failure::Usage("--kconfig can be given several times only with --kernels".to_owned()));
     }
-    let [path] = &args.objects[..] else {
-        return Err(Failure::Usage("several objects can be verified only with --kernels".to_owned()));
-    };
-    let (verdicts, texts) = match programs(args, path) {
-        Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
-        Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
-        Err(Error::Object(error)) => {
-            return Err(Failure::Refused(format!("{}: {error}", path.display())));
+    let mut verdicts = Vec::new();
+    for path in &args.objects {
+        let (found, mut text): (Vec<Verdict>, Vec<Vec<Piece>>) = match programs(args, path) {
+            Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
+            Err(error) => {
+                if !args.json {
+                    complain(path, &error);
+                }
+                (vec![Verdict::unread("object", None, &error)], Vec::new())
+            }
+        };
+        if args.objects.len() > 1 && !text.is_empty() {
+            text.insert(0, vec![(None, format!("{}\n", path.display()))]);
         }
-        Err(error) => return Err(error.into()),
-    };
-    let refused = verdicts.iter().any(|verdict: &Verdict| verdict.verdict == "refused");
-    if args.json {
-        match verdicts.as_slice() {
-            [only] => output::json(only)?,
-            all => output::json(&all)?,
+        if !args.json {
+            output::pieces(&text.concat())?;
         }
-    } else {
-        let texts: Vec<Vec<Piece>> = texts;
-        output::pieces(&texts.concat())?;
+        let named = |verdict| Verdict { object: path.display().to_string(), ..verdict };
+        verdicts.extend(found.into_iter().map(named));
     }
+    if args.json {
+        output::json(&verdicts)?;
+    }
+    let refused = verdicts.iter().any(|verdict| verdict.verdict == "refused");
     if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
 /// The object, and which of its programs to verify.
 fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
-    let mut object = Object::open(path)?;
+    let mut object = object::open(path)?;
     target::set(&mut object, &args.btf, args.kconfig.first().map(PathBuf::as_path), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
@@ -183,6 +187,13 @@ fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
         Some(name) if known.contains(name) => Ok((object, vec![name.clone()])),
         Some(name) => Err(Error::Unknown { what: "program", name: name.clone(), known }),
     }
+}
+
+/// Complains about an object without programs to verify, on standard error. Others may follow.
+fn complain(path: &Path, error: &Error) {
+    let (text, place) = (error.to_string(), path.display().to_string());
+    let place = if text.contains(&place) { String::new() } else { format!("{place}: ") };
+    output::complaint(&format!("skep: {place}{text}\n"));
 }
 
 /// The report on one program, as JSON and as text.

@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 
 /// Keywords of C11 and of GNU C. Later ones (`bool`, `true`) are names in kernels' types.
 const RESERVED: &[&str] = &[
-    "asm", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof",
-    "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
+    "asm", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned",
+    "void", "volatile", "while",
 ];
 
 /// The spaces of names of a header. A second type of a name gets a flavour.

@@ -44,8 +44,21 @@ fn compiled(what: &str, source: &str) -> Option<Btf> {
     let clang = ["clang-19", "clang"];
     let place = std::env::temp_dir().join(format!("skep-c-header-{}-{what}.o", std::process::id()));
     let object = place.to_str().unwrap();
-    let arguments =
-        ["-x", "c", "-O1", "-g", "-target", "bpf", "-Wall", "-Wno-unused", "-Wno-visibility", "-c", "-o", object, "-"];
+    let arguments = [
+        "-x",
+        "c",
+        "-O1",
+        "-g",
+        "-target",
+        "bpf",
+        "-Wall",
+        "-Wno-unused",
+        "-Wno-visibility",
+        "-c",
+        "-o",
+        object,
+        "-",
+    ];
     answer(what, &clang, &arguments, source)?;
     let bytes = std::fs::read(&place).unwrap();
     std::fs::remove_file(&place).unwrap();

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod contents;
+mod inspection;
 mod kernels;
 mod pack;
 mod refusals;
@@ -75,6 +76,13 @@ impl Scratch {
         Self(path)
     }
 
+    /// An empty folder.
+    fn folder(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("skep-command-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
     fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
@@ -82,6 +90,6 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
     }
 }

@@ -295,7 +295,7 @@ fn every_example_is_accepted() {
 
 #[test]
 fn a_json_verdict_has_the_tag_and_the_cost() {
-    let verdict = skep(&["verify", "examples/firewall.bpf.o", "--json"]).json();
+    let verdict = &skep(&["verify", "examples/firewall.bpf.o", "--json"]).json()[0];
     assert_eq!(verdict["verdict"], "accepted");
     assert_eq!(verdict["tag"].as_str().unwrap().len(), 16);
     assert!(verdict["walked"].as_u64().unwrap() > 100);

@@ -34,6 +34,10 @@ mod storages;
 mod tasks;
 mod timers;
 mod told;
+#[cfg(feature = "typed")]
+mod typed;
+#[cfg(feature = "typed")]
+mod upgrades;
 mod user_rings;
 mod verdicts;
 mod work;

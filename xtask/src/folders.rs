@@ -187,6 +187,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "typed",
             "migrate",
             "json",
+            "stream",
             "function",
             "runtime",
             "linker",

@@ -21,6 +21,7 @@ mod report;
 mod run;
 mod samples;
 mod settings;
+mod skeleton;
 mod target;
 mod verify;
 mod world;
@@ -48,6 +49,9 @@ enum Command {
     /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
+    /// Generate code for hosts.
+    #[command(subcommand)]
+    Gen(Gen),
     /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
@@ -67,6 +71,12 @@ enum Prog {
     Dump(dump::Args),
 }
 
+#[derive(Subcommand)]
+enum Gen {
+    /// Print a module with an object's programs, and its maps and variables as types of Rust or C.
+    Skeleton(skeleton::Args),
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
@@ -75,6 +85,7 @@ fn main() -> ExitCode {
         }
         Command::Verify(args) => verify::main(&args),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
+        Command::Gen(Gen::Skeleton(args)) => skeleton::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"

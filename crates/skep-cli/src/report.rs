@@ -277,7 +277,6 @@ impl fmt::Display for Value {
 
 /// The current contents of a module's maps. `typed` adds what only JSON shows.
 pub(crate) fn maps(
-    object: &Object,
     module: &Module,
     samples: &Samples,
     typed: bool,
@@ -285,7 +284,7 @@ pub(crate) fn maps(
     let of = |(index, map)| -> Result<MapReport, Failure> {
         let mut report = report(module, samples, index, map)?;
         if let Some((elements, complete)) =
-            contents::list(object, module, map).filter(|_| typed && !report.variables)
+            contents::list(module, map).filter(|_| typed && !report.variables)
         {
             (report.contents, report.complete) = (Some(elements), Some(complete));
         }

@@ -75,6 +75,8 @@ mod holders;
 mod hook;
 mod image;
 mod iterate;
+#[cfg(feature = "json")]
+pub mod json;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
@@ -114,6 +116,8 @@ mod socket_map_tests;
 #[cfg(test)]
 mod socket_tests;
 mod steps;
+#[cfg(feature = "tokio")]
+pub mod stream;
 mod surroundings;
 #[cfg(feature = "sys")]
 pub mod sys;

@@ -14,6 +14,8 @@ mod hardening;
 mod hosts_and_maps;
 mod iterate;
 mod iterators;
+#[cfg(feature = "json")]
+mod json;
 mod loading;
 mod machine;
 mod masks;
@@ -28,8 +30,12 @@ mod queues;
 mod ring;
 mod routes;
 mod samples;
+#[cfg(feature = "typed")]
+mod skeleton;
 mod sleepable;
 mod stacks;
+#[cfg(all(feature = "tokio", feature = "typed"))]
+mod streams;
 mod storages;
 mod tasks;
 mod timers;

@@ -78,7 +78,10 @@ impl<'a> Skeleton<'a> {
         let variables = object.variables();
         let mut maps = Vec::new();
         for (index, def) in object.maps().iter().enumerate() {
-            if variables.iter().any(|variable| variable.map == index) || def.frozen.is_some() || def.name.starts_with('.') {
+            if variables.iter().any(|variable| variable.map == index)
+                || def.frozen.is_some()
+                || def.name.starts_with('.')
+            {
                 continue;
             }
             maps.push(MapOf { name: def.name.clone(), view: view(&mut types, def)? });
@@ -104,7 +107,9 @@ fn view(types: &mut Types<'_>, def: &MapDef) -> Result<View, Failure> {
     };
     Ok(match def.kind {
         K::Queue | K::Stack => View::Queue(types.of(def.value_btf, def.value_size)?),
-        K::Array | K::Hash | K::LruHash | K::LpmTrie => View::Keyed(key(types)?, types.of(def.value_btf, def.value_size)?),
+        K::Array | K::Hash | K::LruHash | K::LpmTrie => {
+            View::Keyed(key(types)?, types.of(def.value_btf, def.value_size)?)
+        }
         K::PercpuArray | K::PercpuHash | K::LruPercpuHash => {
             View::PerCpu(key(types)?, types.of(def.value_btf, def.value_size)?)
         }

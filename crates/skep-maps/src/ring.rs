@@ -270,7 +270,8 @@ pub(crate) fn make_signal<'a>(place: &'a OnceLock<Signal>, map: &str) -> Result<
         return Ok(signal);
     }
     let made = Signal::new();
-    let made = made.map_err(|error| MapError::NoDescriptor { map: map.to_owned(), errno: error.raw_os_error() })?;
+    let made =
+        made.map_err(|error| MapError::NoDescriptor { map: map.to_owned(), errno: error.raw_os_error() })?;
     Ok(place.get_or_init(|| made))
 }
 

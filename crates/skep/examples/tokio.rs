@@ -46,6 +46,7 @@ pub(crate) async fn host() -> Result<u64, Box<dyn Error>> {
         Ok(())
     });
 
+    // ANCHOR: stream
     let mut bytes = 0;
     for number in 1..=PACKETS {
         let record = events.next_record().await?;
@@ -54,6 +55,7 @@ pub(crate) async fn host() -> Result<u64, Box<dyn Error>> {
         bytes += u64::from(event.length);
         let _ended = acknowledge.try_send(());
     }
+    // ANCHOR_END: stream
     feeding.join().map_err(|_| "the thread that feeds packets panicked")??;
     Ok(bytes)
 }

@@ -82,7 +82,8 @@ impl Module {
     /// [`Error::Unknown`].
     pub fn variable_json(&self, name: &str) -> Result<Shape<'_>, Error> {
         let size = self.variable_named(name)?.size;
-        let ty = self.types().and_then(|btf| Some(btf.ty(btf.find(name, skep_btf::Kind::Var)?).ok()?.target()));
+        let ty =
+            self.types().and_then(|btf| Some(btf.ty(btf.find(name, skep_btf::Kind::Var)?).ok()?.target()));
         Ok(Shape::new(self.types(), ty, size))
     }
 }
@@ -216,7 +217,10 @@ impl<'a> MapJson<'a> {
                 return Err(Mismatch::new(&format!("{at}.values"), text));
             }
             (Some(_), Some(_)) => {
-                return Err(Mismatch::new(at, "give value, for all CPUs, or values, but not both".to_owned()));
+                return Err(Mismatch::new(
+                    at,
+                    "give value, for all CPUs, or values, but not both".to_owned(),
+                ));
             }
             (None, None) => {
                 return Err(Mismatch::new(at, "has no value, for all CPUs, and no values".to_owned()));

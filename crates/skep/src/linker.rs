@@ -195,7 +195,8 @@ impl<'a> Linker<'a> {
     /// [`max_entries`](Self::max_entries) or [`fresh_map`](Self::fresh_map) says something.
     #[must_use]
     pub fn reuse_maps(mut self, old: &Module) -> Self {
-        let holds_variables = |map: &Map| old.variables.iter().any(|one| old.maps[one.map].name() == map.name());
+        let holds_variables =
+            |map: &Map| old.variables.iter().any(|one| old.maps[one.map].name() == map.name());
         let state = old.maps.iter().filter(|map| map.programs().is_none() && !holds_variables(map));
         self.older = state.cloned().collect();
         self
@@ -230,7 +231,11 @@ impl<'a> Linker<'a> {
     /// A load fails with [`Error::TypeMismatch`] if they differ.
     #[cfg(feature = "typed")]
     #[must_use]
-    pub fn set<T: zerocopy::IntoBytes + zerocopy::Immutable + 'static>(mut self, name: &str, value: T) -> Self {
+    pub fn set<T: zerocopy::IntoBytes + zerocopy::Immutable + 'static>(
+        mut self,
+        name: &str,
+        value: T,
+    ) -> Self {
         self.claims.insert(name.to_owned(), crate::typed::Shape::of::<T>());
         self.variable(name, value.as_bytes())
     }
@@ -351,8 +356,18 @@ impl<'a> Linker<'a> {
         let types = self.object.types().cloned();
         let map_types = definitions.iter().zip(&maps).filter(|(_, map)| map.is_some());
         let map_types = map_types.map(|(def, _)| (def.key_btf, def.value_btf)).collect();
-        let module =
-            Module { programs, maps: created, arrays, outer, tables, ops, variables, unused, types, map_types };
+        let module = Module {
+            programs,
+            maps: created,
+            arrays,
+            outer,
+            tables,
+            ops,
+            variables,
+            unused,
+            types,
+            map_types,
+        };
         self.fill(&module, &maps)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.

@@ -94,7 +94,10 @@ impl Module {
         if was.kind.is_per_cpu() != is.kind.is_per_cpu() {
             return Err(Error::Migration {
                 place: format!("map {name}"),
-                why: format!("the old one is a {}, the new one a {}: one has a value for each CPU", was.kind, is.kind),
+                why: format!(
+                    "the old one is a {}, the new one a {}: one has a value for each CPU",
+                    was.kind, is.kind
+                ),
             });
         }
         let padded = |size: u32| (size as usize).next_multiple_of(8);
@@ -132,7 +135,9 @@ impl Module {
         let written = old.variables.iter().filter(|variable| !variable.read_only);
         for from in written {
             let name = &from.name;
-            let Some(to) = self.variables.iter().find(|variable| variable.name == *name && !variable.read_only) else {
+            let Some(to) =
+                self.variables.iter().find(|variable| variable.name == *name && !variable.read_only)
+            else {
                 report.dropped.insert(format!("variable {name}"));
                 continue;
             };

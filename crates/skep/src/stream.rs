@@ -27,12 +27,13 @@
 //! ```
 
 use futures_core::Stream;
-use skep_maps::{Map, MapError, PerfReader, RingBuffer, UserRingBuffer};
+use skep_maps::{Map, MapError, PerfReader, Record, RingBuffer, Sample, UserRingBuffer};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The records of a ring buffer, as a [`Stream`] of their bytes.
@@ -56,7 +57,7 @@ impl RingStream {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime with an I/O driver, as [`AsyncFd::new`] does.
+    /// Outside of a tokio runtime with an I/O driver, as [`AsyncFd`] does.
     pub fn new(map: &Arc<Map>) -> io::Result<Self> {
         Ok(Self(watch(RingBuffer::new(map))?))
     }
@@ -70,9 +71,9 @@ impl RingStream {
         std::future::poll_fn(|cx| self.poll_record(cx)).await
     }
 
-    /// The consumer, for records without copies.
-    pub fn get_mut(&mut self) -> &mut RingBuffer {
-        self.0.get_mut()
+    /// The next record without a copy, if it is there.
+    pub fn ready_record(&mut self) -> Option<Record<'_>> {
+        self.0.get_mut().next_record()
     }
 
     fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
@@ -103,9 +104,14 @@ impl PerfStream {
         std::future::poll_fn(|cx| self.poll_sample(cx)).await
     }
 
-    /// The reader, for samples without copies and for the number of lost ones.
-    pub fn get_mut(&mut self) -> &mut PerfReader {
-        self.0.get_mut()
+    /// The next sample without a copy, if it is there.
+    pub fn ready_sample(&mut self) -> Option<Sample<'_>> {
+        self.0.get_mut().next_sample()
+    }
+
+    /// How many samples found no room since the last call.
+    pub fn lost(&mut self) -> u64 {
+        self.0.get_mut().lost()
     }
 
     fn poll_sample(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(u32, Vec<u8>)>> {
@@ -165,7 +171,10 @@ impl Stream for PerfStream {
 }
 
 fn watch<T: AsRawFd>(end: Result<T, MapError>) -> io::Result<AsyncFd<T>> {
-    AsyncFd::new(end.map_err(io::Error::other)?)
+    let end = end.map_err(io::Error::other)?;
+    // SAFETY: all three ends have one descriptor, which the map keeps open, and the end keeps the map. Nobody can exchange the
+    // end: no reference to it leaves this module.
+    Ok(unsafe { AsyncFd::register_with_interest(end, Interest::READABLE) }?)
 }
 
 /// What `look` finds, or a promise to look again. A look that finds nothing listens: what comes after it is an event.

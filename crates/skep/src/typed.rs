@@ -58,20 +58,19 @@
 //! let flags = module.typed_map::<u32, bool>("flags");
 //! ```
 
-mod shape;
 mod map;
 mod per_cpu;
 mod prefix;
 mod queue;
+mod shape;
 mod variables;
-
 
 pub use map::TypedMap;
 pub use per_cpu::{PerCpu, PerCpuMap};
 pub use prefix::Prefix;
 pub use queue::TypedQueue;
-pub use shape::{Field, FieldsOf};
 pub(crate) use shape::Shape;
+pub use shape::{Field, FieldsOf};
 pub(crate) use variables::check;
 
 use crate::error::Error;
@@ -167,7 +166,14 @@ impl Module {
             shape::compare(self.types(), key_type, def.key_size, &format!("key of map {name}"), key, rules)?;
         }
         let rules = shape::Rules::default();
-        shape::compare(self.types(), value_type, def.value_size, &format!("value of map {name}"), value, rules)
+        shape::compare(
+            self.types(),
+            value_type,
+            def.value_size,
+            &format!("value of map {name}"),
+            value,
+            rules,
+        )
     }
 }
 

@@ -25,7 +25,11 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
             writeln!(out, "\t{};", declared(&member.ty, &word(&member.name), name, types))?;
         }
         writeln!(out, "}}{packed};\n")?;
-        writeln!(out, "typedef char {name}_{}_size[sizeof(struct {name}_{}) == {} ? 1 : -1];\n", one.name, one.name, one.size)?;
+        writeln!(
+            out,
+            "typedef char {name}_{}_size[sizeof(struct {name}_{}) == {} ? 1 : -1];\n",
+            one.name, one.name, one.size
+        )?;
     }
     for (of, values, signed, _) in &types.enums {
         writeln!(out, "/* enum {of}: any number is possible, since programs write it. */")?;
@@ -56,14 +60,19 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
     }
     if !programs.is_empty() {
         writeln!(out, "\tstruct {{")?;
-        programs.iter().try_for_each(|program| writeln!(out, "\t\tconst skep_program *{};", word(program)))?;
+        programs
+            .iter()
+            .try_for_each(|program| writeln!(out, "\t\tconst skep_program *{};", word(program)))?;
         writeln!(out, "\t}} programs;")?;
     }
     writeln!(out, "}};\n")?;
     writeln!(out, "/* Frees it; the programs must not be running. */")?;
     writeln!(out, "static inline void {name}_free(struct {name} *skeleton)\n{{")?;
     writeln!(out, "\tskep_module_free(skeleton->module);\n\tskeleton->module = NULL;\n}}\n")?;
-    writeln!(out, "/* Loads all programs of an object; options may be NULL. Returns 0 or a negative status. */")?;
+    writeln!(
+        out,
+        "/* Loads all programs of an object; options may be NULL. Returns 0 or a negative status. */"
+    )?;
     writeln!(
         out,
         "static inline int {name}_load(struct {name} *skeleton, skep_runtime *runtime, const skep_object *object,\n\
@@ -71,7 +80,8 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(out, "\tint status = skep_module_load(runtime, object, options, &skeleton->module);\n")?;
     writeln!(out, "\tif (status != SKEP_OK)\n\t\treturn status;")?;
-    let lookups = maps.iter().map(|map| ("map", &map.name)).chain(programs.iter().map(|one| ("program", one)));
+    let lookups =
+        maps.iter().map(|map| ("map", &map.name)).chain(programs.iter().map(|one| ("program", one)));
     for (what, one) in lookups {
         let place = format!("skeleton->{what}s.{}", word(one));
         writeln!(out, "\tstatus = skep_module_{what}(skeleton->module, \"{one}\", &{place});")?;
@@ -117,8 +127,30 @@ fn declared(ty: &Ty, what: &str, name: &str, types: &Types<'_>) -> String {
 /// A name that is no keyword of C or C++.
 fn word(name: &str) -> String {
     const WORDS: [&str; 24] = [
-        "class", "new", "delete", "this", "template", "namespace", "private", "public", "protected", "operator", "virtual",
-        "friend", "using", "export", "try", "catch", "throw", "typename", "explicit", "mutable", "and", "or", "not", "xor",
+        "class",
+        "new",
+        "delete",
+        "this",
+        "template",
+        "namespace",
+        "private",
+        "public",
+        "protected",
+        "operator",
+        "virtual",
+        "friend",
+        "using",
+        "export",
+        "try",
+        "catch",
+        "throw",
+        "typename",
+        "explicit",
+        "mutable",
+        "and",
+        "or",
+        "not",
+        "xor",
     ];
     let name = super::identifier(name);
     if WORDS.contains(&&*name) { format!("{name}_") } else { name }

@@ -8,10 +8,10 @@ use std::fmt::Write;
 /// Words that cannot name a field, even with `r#` before them, and those that can.
 const NEVER: [&str; 4] = ["self", "super", "crate", "Self"];
 const KEYWORDS: [&str; 48] = [
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn", "else", "enum", "extern",
-    "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut",
-    "override", "priv", "pub", "ref", "return", "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe",
-    "unsized", "use", "virtual", "where", "while", "yield",
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro",
+    "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "static", "struct", "trait",
+    "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
 pub(super) fn print(skeleton: &Skeleton<'_>) -> String {
@@ -84,7 +84,10 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "            Self::of(runtime.load(&object()?)?)")?;
     writeln!(out, "        }}")?;
     writeln!(out)?;
-    writeln!(out, "        /// Of a load of this object with all its programs, whose types are compared with these.")?;
+    writeln!(
+        out,
+        "        /// Of a load of this object with all its programs, whose types are compared with these."
+    )?;
     writeln!(out, "        pub fn of(module: ::skep::Module) -> Result<Self, ::skep::Error> {{")?;
     for map in maps {
         let (key, value) = match &map.view {
@@ -100,7 +103,11 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
     }
     for variable in variables {
         if let Some(fields) = checked(&variable.ty, &skeleton.types, &names) {
-            writeln!(out, "            if module.variables().iter().any(|known| known.name == {:?}) {{", variable.name)?;
+            writeln!(
+                out,
+                "            if module.variables().iter().any(|known| known.name == {:?}) {{",
+                variable.name
+            )?;
             writeln!(out, "                module.check_variable({:?}, &{fields})?;", variable.name)?;
             writeln!(out, "            }}")?;
         }
@@ -124,7 +131,8 @@ fn text(skeleton: &Skeleton<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "            }};")?;
     writeln!(out, "            let programs = Programs {{")?;
     for program in programs {
-        let made = format!("module.program({program:?}).cloned().ok_or_else(|| missing(\"program\", {program:?}))?");
+        let made =
+            format!("module.program({program:?}).cloned().ok_or_else(|| missing(\"program\", {program:?}))?");
         writeln!(out, "                {}: {made},", field(program))?;
     }
     writeln!(out, "            }};")?;
@@ -191,7 +199,9 @@ fn checked(ty: &Ty, types: &Types<'_>, names: &Names) -> Option<String> {
 fn view(view: &View, names: &Names) -> String {
     match view {
         View::Keyed(key, value) => format!("::skep::TypedMap<{}, {}>", rust(key, names), rust(value, names)),
-        View::PerCpu(key, value) => format!("::skep::PerCpuMap<{}, {}>", rust(key, names), rust(value, names)),
+        View::PerCpu(key, value) => {
+            format!("::skep::PerCpuMap<{}, {}>", rust(key, names), rust(value, names))
+        }
         View::Queue(value) => format!("::skep::TypedQueue<{}>", rust(value, names)),
         View::Plain => "::std::sync::Arc<::skep::Map>".to_owned(),
     }
@@ -213,9 +223,12 @@ struct Names(Vec<(String, String)>);
 impl Names {
     fn of(types: &Types<'_>) -> Self {
         let mut taken: BTreeSet<String> =
-            ["Skeleton", "Maps", "Programs", "FromBytes", "IntoBytes", "Immutable", "Result", "Ok"].map(str::to_owned).into();
+            ["Skeleton", "Maps", "Programs", "FromBytes", "IntoBytes", "Immutable", "Result", "Ok"]
+                .map(str::to_owned)
+                .into();
         let one = |found: &Struct| {
-            let mut name: String = found.name.split('_').filter(|part| !part.is_empty()).map(capital).collect();
+            let mut name: String =
+                found.name.split('_').filter(|part| !part.is_empty()).map(capital).collect();
             if !super::is_identifier(&name) || NEVER.contains(&&*name) {
                 name = format!("Struct{name}");
             }

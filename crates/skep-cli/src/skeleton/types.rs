@@ -14,8 +14,13 @@ const MAX_MEMBERS: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ty {
-    Int { bytes: u32, signed: bool },
-    Float { bytes: u32 },
+    Int {
+        bytes: u32,
+        signed: bool,
+    },
+    Float {
+        bytes: u32,
+    },
     Array(Box<Ty>, u32),
     /// The index of a structure.
     Struct(usize),
@@ -75,7 +80,9 @@ impl<'a> Types<'a> {
 
     fn convert(&mut self, btf: &'a Btf, id: u32, size: u32, place: &str, depth: u32) -> Result<Ty, Failure> {
         if depth > MAX_DEPTH || self.members > MAX_MEMBERS {
-            return Err(Failure::Refused("the object's types have too many structures inside each other".to_owned()));
+            return Err(Failure::Refused(
+                "the object's types have too many structures inside each other".to_owned(),
+            ));
         }
         let Ok(ty) = btf.resolve(id) else { return Ok(bytes(size)) };
         Ok(match ty.kind {
@@ -113,7 +120,11 @@ impl<'a> Types<'a> {
             return Ok(*known);
         }
         let own = ty.name().unwrap_or("");
-        let name = if super::is_identifier(own) { own.to_owned() } else { format!("{place}_{}", self.structs.len()) };
+        let name = if super::is_identifier(own) {
+            own.to_owned()
+        } else {
+            format!("{place}_{}", self.structs.len())
+        };
         let mut members = Vec::new();
         let mut end = 0u32;
         for member in ty.members() {

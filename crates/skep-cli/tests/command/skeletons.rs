@@ -10,8 +10,12 @@ fn the_committed_skeletons_are_what_the_command_prints() {
     for (language, name) in [("--rust", "typed.skel.rs"), ("--c", "typed.skel.h")] {
         let said = skep(&["gen", "skeleton", language, OBJECT]);
         assert_eq!(said.status, Some(0), "{}", said.err);
-        let committed = std::fs::read_to_string(root().join("crates/skep/tests/objects/typed").join(name)).unwrap();
-        assert!(said.out == committed, "{name} differs: write what `skep gen skeleton {language} {OBJECT}` prints to it");
+        let committed =
+            std::fs::read_to_string(root().join("crates/skep/tests/objects/typed").join(name)).unwrap();
+        assert!(
+            said.out == committed,
+            "{name} differs: write what `skep gen skeleton {language} {OBJECT}` prints to it"
+        );
     }
 }
 

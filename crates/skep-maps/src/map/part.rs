@@ -61,7 +61,8 @@ impl Map {
         if self.kind().is_per_cpu() {
             return Err(self.no_parts());
         }
-        let value = array.element(index).ok_or_else(|| self.explain(OpError::OutOfRange, &index.to_ne_bytes()))?;
+        let value =
+            array.element(index).ok_or_else(|| self.explain(OpError::OutOfRange, &index.to_ne_bytes()))?;
         let end = offset.checked_add(len).filter(|end| *end <= self.def.value_size as usize);
         let special = |end: usize| {
             let overlaps = |at: usize, size: usize| at < end && offset < at + size;

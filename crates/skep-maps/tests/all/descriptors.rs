@@ -104,7 +104,8 @@ fn no_record_is_missed_by_epoll_at_edges() {
         });
         let mut next = 0;
         while next < RECORDS {
-            let mut found = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+            let mut found =
+                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
             let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
             assert_eq!(epoll::wait(&epoll, &mut found, Some(&timeout)).unwrap(), 1, "after record {next}");
             for number in numbers(&mut events) {
@@ -169,5 +170,60 @@ fn a_part_of_a_value_is_changed_alone_and_only_where_there_is_data() {
     locked.write_part(0, 8, &[1; 8]).unwrap();
     locked.freeze().unwrap();
     assert!(matches!(locked.write_part(0, 8, &[1; 8]), Err(MapError::Frozen { .. })));
-    assert!(matches!(map(MapKind::Hash, 4, Vec::new()).write_part(0, 0, &[0]), Err(MapError::NotForKind { .. })));
+    assert!(matches!(
+        map(MapKind::Hash, 4, Vec::new()).write_part(0, 0, &[0]),
+        Err(MapError::NotForKind { .. })
+    ));
+}
+
+#[test]
+fn programs_signal_once_for_each_time_that_nothing_was_found() {
+    // An eventfd counts what was written to it.
+    let signals = |events: &RingBuffer| {
+        let mut count = [0; 8];
+        rustix::io::read(events, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    let map = ring(MapKind::Ringbuf);
+    let mut events = RingBuffer::new(&map).unwrap();
+    (0..50).for_each(|number| output(&map, number, 0));
+    assert_eq!(signals(&events), 1, "the one that says that there were records before");
+    assert_eq!(numbers(&mut events).len(), 50);
+    (0..50).for_each(|number| output(&map, number, 0));
+    assert_eq!(signals(&events), 1);
+    for number in 0..20 {
+        // The consumer is awake.
+        drop(events.next_record().unwrap());
+        output(&map, number, 0);
+    }
+    assert_eq!(signals(&events), 0);
+}
+
+#[test]
+#[ignore]
+fn zz_measure() {
+    let map = ring(MapKind::Ringbuf);
+    let mut events = RingBuffer::new(&map).unwrap();
+    let mut time = |name: &str, events: &mut RingBuffer| {
+        let mut best = f64::MAX;
+        for _ in 0..200 {
+            let start = std::time::Instant::now();
+            for _ in 0..200 {
+                output(&map, 1, 0);
+            }
+            best = best.min(start.elapsed().as_nanos() as f64 / 200.0);
+            while events.next_record().is_some() {}
+        }
+        println!("{name}: {best:.1} ns per record");
+    };
+    time("nobody listens", &mut events);
+    let _ = is_readable(&events);
+    time("listens, one signal in 200", &mut events);
+    let mut best = f64::MAX;
+    for _ in 0..2000 {
+        let start = std::time::Instant::now();
+        output(&map, 1, 0);
+        best = best.min(start.elapsed().as_nanos() as f64);
+        while events.next_record().is_some() {}
+    }
+    println!("each record signals: {best:.1} ns per record");
 }

@@ -38,7 +38,8 @@ impl Plan<'_> {
         let mut out = vec![0; self.to.size as usize];
         match (self.from.ty, self.to.ty) {
             (Some(from), Some(to)) => {
-                Walk { report, place: place.to_owned(), steps: MAX_STEPS }.value(from, bytes, to, &mut out, 0)?;
+                Walk { report, place: place.to_owned(), steps: MAX_STEPS }
+                    .value(from, bytes, to, &mut out, 0)?;
             }
             _ if bytes.len() == out.len() => out.copy_from_slice(bytes),
             _ => {
@@ -74,7 +75,10 @@ impl Walk<'_> {
         self.steps = self.steps.saturating_sub(1);
         let (old, new) = match (from.0.resolve(from.1), to.0.resolve(to.1)) {
             (Ok(old), Ok(new)) if depth < MAX_DEPTH && self.steps > 0 => (old, new),
-            _ => return self.refuse("its type is damaged, or has too many structures inside each other".to_owned()),
+            _ => {
+                return self
+                    .refuse("its type is damaged, or has too many structures inside each other".to_owned());
+            }
         };
         match (old.kind, new.kind) {
             (Kind::Struct, Kind::Struct) => self.members(from.0, &old, bytes, (to.0, &new), out, depth),
@@ -92,7 +96,9 @@ impl Walk<'_> {
             _ => {
                 let name = |(btf, id): Typed<'_>| btf.type_name(id).unwrap_or_default();
                 let (was, is) = (name(from), name(to));
-                self.refuse(format!("it was {was} and is {is}; give the member another name, or copy it yourself"))
+                self.refuse(format!(
+                    "it was {was} and is {is}; give the member another name, or copy it yourself"
+                ))
             }
         }
     }
@@ -180,16 +186,25 @@ impl Walk<'_> {
         let each = |btf: &Btf, element| btf.size(element).unwrap_or(0) as usize;
         let (from, to) = (each(old_btf, was.element), each(new_btf, is.element));
         if from == 0 || to == 0 {
-            return if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { self.refuse("its elements have no size".to_owned()) };
+            return if bytes.iter().all(|byte| *byte == 0) {
+                Ok(())
+            } else {
+                self.refuse("its elements have no size".to_owned())
+            };
         }
         let len = self.place.len();
         for (index, source) in bytes.chunks_exact(from).enumerate() {
             self.place.push_str(&format!("[{index}]"));
             match out.get_mut(index * to..(index + 1) * to) {
-                Some(place) => self.value((old_btf, was.element), source, (new_btf, is.element), place, depth + 1)?,
+                Some(place) => {
+                    self.value((old_btf, was.element), source, (new_btf, is.element), place, depth + 1)?
+                }
                 None if source.iter().all(|byte| *byte == 0) => {}
                 None => {
-                    let why = format!("the new array has {} elements, and this one of the old is not zero", is.count);
+                    let why = format!(
+                        "the new array has {} elements, and this one of the old is not zero",
+                        is.count
+                    );
                     return self.refuse(why);
                 }
             }
@@ -208,7 +223,9 @@ impl Walk<'_> {
             (_, false) => (0, (1i128 << bits) - 1),
         };
         if !(least..=most).contains(&number) {
-            return self.refuse(format!("{number} does not fit ({least} to {most}); change the element, or widen the member"));
+            return self.refuse(format!(
+                "{number} does not fit ({least} to {most}); change the element, or widen the member"
+            ));
         }
         for at in 0..bits {
             let Some(byte) = out.get_mut(((bit + at) / 8) as usize) else {

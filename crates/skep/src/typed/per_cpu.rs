@@ -97,7 +97,9 @@ where
 
     /// All elements, as [`TypedMap::iter`](crate::TypedMap::iter) walks.
     pub fn iter(&self) -> impl Iterator<Item = (K, PerCpu<V>)> + '_ {
-        self.map.entries().filter_map(|(key, value)| Some((K::read_from_bytes(&key).ok()?, Self::read(&value))))
+        self.map
+            .entries()
+            .filter_map(|(key, value)| Some((K::read_from_bytes(&key).ok()?, Self::read(&value))))
     }
 
     /// The keys of [`iter`](Self::iter).

@@ -137,17 +137,14 @@ pub(super) fn compare(
 }
 
 /// Compares fields with the members of a structure.
-pub(super) fn fields(
-    btf: Option<&Btf>,
-    id: Option<u32>,
-    place: &str,
-    fields: &[Field],
-) -> Result<(), Error> {
+pub(super) fn fields(btf: Option<&Btf>, id: Option<u32>, place: &str, fields: &[Field]) -> Result<(), Error> {
     let (Some(btf), Some(id)) = (btf, id) else {
         return Err(Error::TypeMismatch {
             place: place.to_owned(),
             expected: "bytes without a type".to_owned(),
-            given: "fields; compile the object with -g, and give the map __type(key, ...) and __type(value, ...)".to_owned(),
+            given:
+                "fields; compile the object with -g, and give the map __type(key, ...) and __type(value, ...)"
+                    .to_owned(),
         });
     };
     let name = || btf.type_name(id).unwrap_or_default();
@@ -157,7 +154,11 @@ pub(super) fn fields(
         let found = member(btf, id, 0, field.name, (0, &mut steps));
         let Some((ty, offset)) = found else {
             let expected = format!("a member of {}", name());
-            return Err(Error::TypeMismatch { place, expected, given: "a field that it does not have".to_owned() });
+            return Err(Error::TypeMismatch {
+                place,
+                expected,
+                given: "a field that it does not have".to_owned(),
+            });
         };
         if offset != field.offset as u64 * 8 {
             let expected = format!("offset {}", bits(offset));
@@ -170,18 +171,13 @@ pub(super) fn fields(
 }
 
 /// The type and the bit offset of the member of that name; bit fields are none.
-fn member(
-    btf: &Btf,
-    id: u32,
-    base: u64,
-    name: &str,
-    (depth, steps): (u32, &mut u32),
-) -> Option<(u32, u64)> {
+fn member(btf: &Btf, id: u32, base: u64, name: &str, (depth, steps): (u32, &mut u32)) -> Option<(u32, u64)> {
     for member in btf.members(id).ok()? {
         *steps = steps.checked_sub(1)?;
         let at = base + u64::from(member.bit_offset);
         if member.is_anonymous() {
-            let inner = (depth < MAX_DEPTH).then(|| self::member(btf, member.ty, at, name, (depth + 1, &mut *steps)));
+            let inner =
+                (depth < MAX_DEPTH).then(|| self::member(btf, member.ty, at, name, (depth + 1, &mut *steps)));
             if let Some(Some(found)) = inner {
                 return Some(found);
             }
@@ -201,7 +197,9 @@ fn scalar(btf: &Btf, id: u32, size: u32, place: &str, given: &Shape, rules: Rule
         Kind::Int if ty.int().is_some_and(|int| int.is_bool || int.is_char || ty.size() == Some(1)) => {
             wanted != Scalar::Float
         }
-        Kind::Int => wanted != Scalar::Float && (rules.any_sign || ty.is_signed() == (wanted == Scalar::Signed)),
+        Kind::Int => {
+            wanted != Scalar::Float && (rules.any_sign || ty.is_signed() == (wanted == Scalar::Signed))
+        }
         Kind::Enum | Kind::Enum64 => wanted != Scalar::Float,
         Kind::Ptr => wanted == Scalar::Unsigned,
         _ => false,
@@ -214,7 +212,9 @@ fn innermost(btf: &Btf, id: u32) -> Option<Type<'_>> {
     let mut ty = btf.resolve(id).ok()?;
     for _ in 0..MAX_DEPTH {
         let next = match ty.kind {
-            Kind::Struct | Kind::Union => ty.members().next().filter(|one| ty.members().len() == 1 && one.bits == 0),
+            Kind::Struct | Kind::Union => {
+                ty.members().next().filter(|one| ty.members().len() == 1 && one.bits == 0)
+            }
             _ => return Some(ty),
         };
         let Some(next) = next else { return Some(ty) };

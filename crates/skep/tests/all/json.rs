@@ -85,9 +85,10 @@ fn what_a_map_says_fills_another_one_with_the_same_bytes() {
     let flow = &from.map_json("flows").unwrap().to_json()[0];
     assert_eq!(flow["key"], json!({ "source": 0x0a00_0001, "port": 80, "protocol": 6, "local": true }));
     let value = &flow["value"];
-    assert_eq!([&value["state"], &value["score"], &value["flags"], &value["mark"]], [
-        &json!("STATE_CLOSED"), &json!(-2), &json!(5), &json!(2)
-    ]);
+    assert_eq!(
+        [&value["state"], &value["score"], &value["flags"], &value["mark"]],
+        [&json!("STATE_CLOSED"), &json!(-2), &json!(5), &json!(2)]
+    );
     let jobs = to.map_json("jobs").unwrap();
     assert_eq!(jobs.insert("job", &json!({ "value": { "number": 3 } })).unwrap(), None);
     assert_eq!(to.map("jobs").unwrap().peek().unwrap().unwrap(), [3, 0, 0, 0, 0, 0, 0, 0]);
@@ -103,7 +104,9 @@ fn an_error_names_the_path_the_number_and_the_type() {
     assert_eq!(error(json!({ "ttl": 300 })), "value.ttl: 300 does not fit __u8 (0 to 255)");
     assert_eq!(error(json!({ "mark": 32 })), "value.mark: 32 does not fit a bit field of 5 bits (0 to 31)");
     assert!(error(json!({ "tll": 1 })).contains("has no member tll; it has directions, state"));
-    assert!(error(json!({ "name": "far too long" })).starts_with("value.name: expected text of at most 8 bytes"));
+    assert!(
+        error(json!({ "name": "far too long" })).starts_with("value.name: expected text of at most 8 bytes")
+    );
     let totals = module.map_json("totals").unwrap();
     let error = totals.insert("[0]", &json!({ "key": 0, "values": [{}, {}, {}] })).unwrap_err().to_string();
     assert_eq!(error, "[0].values: has 3 values, but there are 2 CPUs");

@@ -34,9 +34,9 @@ mod samples;
 mod skeleton;
 mod sleepable;
 mod stacks;
+mod storages;
 #[cfg(all(feature = "tokio", feature = "typed"))]
 mod streams;
-mod storages;
 mod tasks;
 mod timers;
 mod told;

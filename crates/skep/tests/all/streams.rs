@@ -1,8 +1,8 @@
 //! Streams of events on tokio.
 
 use futures_core::Stream;
-use skep::stream::{PerfStream, RingStream, UserRingSink};
 use skep::abi::{MapDef, MapKind};
+use skep::stream::{PerfStream, RingStream, UserRingSink};
 use skep::{Map, MapOptions};
 use std::pin::Pin;
 use std::sync::Arc;

@@ -89,13 +89,19 @@ fn typed_maps_have_the_bytes_that_untyped_ones_have() {
     routes.insert(&Prefix::new(8, [10, 0, 0, 0]), &8, UpdateFlags::Any).unwrap();
     routes.insert(&Prefix::new(16, [10, 1, 0, 0]), &16, UpdateFlags::Any).unwrap();
     let longest = |address| routes.get(&Prefix::host(address)).unwrap();
-    assert_eq!([longest([10, 1, 2, 3]), longest([10, 2, 2, 3]), longest([11, 0, 0, 0])], [Some(16), Some(8), None]);
+    assert_eq!(
+        [longest([10, 1, 2, 3]), longest([10, 2, 2, 3]), longest([11, 0, 0, 0])],
+        [Some(16), Some(8), None]
+    );
 
     let jobs = module.queue::<Event>("jobs").unwrap();
     let event = Event { number: 1, length: 2 };
     jobs.push(&event).unwrap();
     assert_eq!(module.map("jobs").unwrap().peek().unwrap().unwrap(), event.as_bytes());
-    assert_eq!([jobs.peek().unwrap(), jobs.pop().unwrap(), jobs.pop().unwrap()], [Some(event), Some(event), None]);
+    assert_eq!(
+        [jobs.peek().unwrap(), jobs.pop().unwrap(), jobs.pop().unwrap()],
+        [Some(event), Some(event), None]
+    );
 }
 
 #[test]
@@ -160,7 +166,9 @@ fn listed_fields_are_compared_by_name_offset_size_and_sign() {
     let error = module.check_value("totals", &fields!(Other { octets })).unwrap_err().to_string();
     assert!(error.contains("field octets: expected a member of struct direction"), "{error}");
     // A ring buffer has no types to compare with.
-    assert!(module.check_value("events", &fields!(Other { packets })).unwrap_err().to_string().contains("-g"));
+    assert!(
+        module.check_value("events", &fields!(Other { packets })).unwrap_err().to_string().contains("-g")
+    );
 }
 
 #[test]

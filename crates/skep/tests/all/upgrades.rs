@@ -47,7 +47,8 @@ fn maps_of_the_same_shape_are_the_same_maps_after_an_upgrade() {
     }
     // Variables are the module's own.
     assert_eq!((old.get::<u64>("seen").unwrap(), new.get::<u64>("seen").unwrap()), (1_000, 0));
-    let fresh = runtime.linker(&object).reuse_maps(&old).fresh_map("flows").max_entries("totals", 2).load().unwrap();
+    let fresh =
+        runtime.linker(&object).reuse_maps(&old).fresh_map("flows").max_entries("totals", 2).load().unwrap();
     assert!(!Arc::ptr_eq(old.map("flows").unwrap(), fresh.map("flows").unwrap()));
     assert_eq!(fresh.map("totals").unwrap().def().max_entries, 2);
     let error = runtime.linker(&object).fresh_map("flow").load().unwrap_err().to_string();
@@ -67,19 +68,20 @@ fn a_map_that_has_grown_is_refused_with_both_shapes() {
 fn members_are_found_by_name_and_the_report_says_what_was_left_out() {
     let (runtime, old) = old(-7);
     let grown = grown();
-    let new =
-        runtime.linker(&grown).reuse_maps(&old).fresh_map("flows").fresh_map("totals").load().unwrap();
+    let new = runtime.linker(&grown).reuse_maps(&old).fresh_map("flows").fresh_map("totals").load().unwrap();
     let report = new.migrate_from(&old).unwrap();
     let value = new.map("flows").unwrap().lookup(&KEY).unwrap().unwrap();
     // struct flow { state, score, first_seen, directions[2] { bytes, packets, errors }, name[16], flags : 4 }
-    let words: Vec<u64> = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+    let words: Vec<u64> =
+        value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words[0] as u32, 7);
     assert_eq!(value[4] as i8, -7);
     assert_eq!(words[1..8], [0, 2, 1, 0, 4, 3, 0]);
     assert_eq!(&value[64..80], b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(value[80], 5);
     let totals = new.map("totals").unwrap().lookup(&1u32.to_ne_bytes()).unwrap().unwrap();
-    let totals: Vec<u64> = totals.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+    let totals: Vec<u64> =
+        totals.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
     assert_eq!(totals, [2, 1, 0, 4, 3, 0]);
     assert_eq!((new.get::<u64>("limit").unwrap(), new.get::<u64>("seen").unwrap()), (77, 1_000));
     let settings = new.variable("settings").unwrap();

@@ -38,6 +38,9 @@ struct Model {
     words: Vec<AtomicU64>,
     lock: Mutex<()>,
     bell: Condvar,
+    /// A descriptor: whether it is readable.
+    readable: Mutex<bool>,
+    raised: Condvar,
 }
 
 impl Model {
@@ -49,6 +52,8 @@ impl Model {
             words: (0..2 * words).map(|_| AtomicU64::new(0)).collect(),
             lock: Mutex::new(()),
             bell: Condvar::new(),
+            readable: Mutex::new(false),
+            raised: Condvar::new(),
         }))
     }
 
@@ -71,6 +76,23 @@ impl Model {
 
     /// Takes `count` records, and sleeps while there is none.
     fn take(&self, count: usize) -> Vec<u64> {
+        self.take_and(count, || self.ring().sleep(None))
+    }
+
+    /// The same, and waits for a descriptor while there is none.
+    fn take_by_signal(&self, count: usize) -> Vec<u64> {
+        self.take_and(count, || {
+            *self.readable.lock().unwrap() = false;
+            if self.ring().listen() {
+                let mut readable = self.readable.lock().unwrap();
+                while !*readable {
+                    readable = self.raised.wait(readable).unwrap();
+                }
+            }
+        })
+    }
+
+    fn take_and(&self, count: usize, wait: impl Fn()) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.len() < count {
             match self.ring().next() {
@@ -82,7 +104,7 @@ impl Model {
                     }
                     self.ring().pass(position, len);
                 }
-                (_, Next::Nothing) => self.ring().sleep(None),
+                (_, Next::Nothing) => wait(),
             }
         }
         taken
@@ -105,6 +127,11 @@ impl Place for &Model {
         drop(self.lock.lock().unwrap());
         self.bell.notify_one();
     }
+
+    fn signal(&self) {
+        *self.readable.lock().unwrap() = true;
+        self.raised.notify_one();
+    }
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -122,7 +149,7 @@ fn spawn(model: &ManuallyDrop<Arc<Model>>, f: impl FnOnce(&Model) + 'static) -> 
     })
 }
 
-fn two_producers() {
+fn two_producers(take: fn(&Model, usize) -> Vec<u64>) {
     let model = Model::new(8);
     let producers = [1, 2].map(|value| {
         spawn(&model, move |model| {
@@ -130,7 +157,7 @@ fn two_producers() {
             model.submit(record);
         })
     });
-    let mut taken = model.take(2);
+    let mut taken = take(&model, 2);
     taken.sort_unstable();
     assert_eq!(taken, [1, 2]);
     producers.into_iter().for_each(|producer| producer.join().unwrap());
@@ -139,7 +166,7 @@ fn two_producers() {
 
 #[test]
 fn records_of_two_producers_wake_the_consumer_and_are_whole() {
-    model(two_producers);
+    model(|| two_producers(Model::take));
 }
 
 #[test]
@@ -147,11 +174,30 @@ fn without_the_fences_a_wake_up_is_lost() {
     let found = catch_unwind(AssertUnwindSafe(|| {
         model(|| {
             NO_FENCES.set(true);
-            two_producers();
+            two_producers(Model::take);
         });
     }));
     NO_FENCES.set(false);
     let panic = found.expect_err("loom found nothing wrong with a protocol without fences");
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("deadlock"), "it failed for another reason: {text}");
+}
+
+#[test]
+fn records_of_two_producers_raise_the_descriptor_of_a_consumer_that_listens() {
+    model(|| two_producers(Model::take_by_signal));
+}
+
+#[test]
+fn without_the_fences_a_signal_is_lost() {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        model(|| {
+            NO_FENCES.set(true);
+            two_producers(Model::take_by_signal);
+        });
+    }));
+    NO_FENCES.set(false);
+    let panic = found.expect_err("loom found nothing wrong with a ring without fences");
     let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(text.contains("deadlock"), "it failed for another reason: {text}");
 }

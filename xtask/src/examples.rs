@@ -20,7 +20,7 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 16] = [
+const PLACES: [Place; 17] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },
@@ -32,6 +32,7 @@ const PLACES: [Place; 16] = [
     Place { directory: "crates/skep/tests/objects/machine", flags: &[] },
     Place { directory: "crates/skep/tests/objects/masks", flags: &[] },
     Place { directory: "crates/skep/tests/objects/ops", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/typed", flags: &[] },
     Place { directory: "crates/skep/tests/objects/owners", flags: &[] },
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },

@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod samples;
 mod settings;
+mod skeleton;
 mod target;
 mod verify;
 mod world;
@@ -60,6 +61,9 @@ enum Command {
     Map(Map),
     /// Print or draw the basic blocks of a program after verification.
     Cfg(cfg::Args),
+    /// Generate code for hosts.
+    #[command(subcommand)]
+    Gen(Gen),
     /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
@@ -91,6 +95,12 @@ enum Map {
     List(list::Args),
 }
 
+#[derive(Subcommand)]
+enum Gen {
+    /// Print a module with an object's programs, and its maps and variables as types of Rust or C.
+    Skeleton(skeleton::Args),
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse_from(conformance::reordered(std::env::args_os())).command {
         Command::Run(args) => run::main(&args),
@@ -103,6 +113,7 @@ fn main() -> ExitCode {
         Command::Prog(Prog::List(args)) => list::programs(&args),
         Command::Map(Map::List(args)) => list::maps(&args),
         Command::Cfg(args) => cfg::main(&args),
+        Command::Gen(Gen::Skeleton(args)) => skeleton::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"

@@ -139,7 +139,7 @@ fn load(
         linker = linker.program_type(program_type);
     }
     let module = linker.load()?;
-    contents.fill(object, &module)?;
+    contents.fill(&module)?;
     Ok((runtime, module))
 }
 
@@ -247,7 +247,7 @@ fn over_capture(
         ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
         ns_per_packet_interp: interpreter.map(|timing| timing.median),
-        maps: report::maps(object, &module, &samples, args.json)?,
+        maps: report::maps(&module, &samples, args.json)?,
     };
     report::print(&capture, args.json)?;
     broken.map_or(Ok(()), Err)
@@ -377,7 +377,7 @@ fn on_data(
         runs: args.repeat - left,
         ns_best: timing.map(|timing| timing.best),
         ns_median: timing.map(|timing| timing.median),
-        maps: report::maps(object, &module, &samples, args.json)?,
+        maps: report::maps(&module, &samples, args.json)?,
     };
     report::print(&data, args.json)?;
     Ok(())

@@ -7,6 +7,7 @@ mod for_each;
 mod holder;
 mod locked;
 mod members;
+mod part;
 mod perf;
 pub(crate) mod queue;
 mod references;

@@ -350,6 +350,43 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
+    /// A Rust type that differs from the type that the object has for the place.
+    #[error("{place}: expected {expected}, found {given}")]
+    TypeMismatch {
+        /// The key or value of a map, a field of it, or a variable.
+        place: String,
+        /// What the object has there.
+        expected: String,
+        /// The Rust type.
+        given: String,
+    },
+    /// A typed view of a map of another kind.
+    #[error("map {map} is a map of kind {kind}; this view is for others: use {wanted}")]
+    WrongView {
+        /// The map.
+        map: String,
+        /// Its kind.
+        kind: skep_abi::MapKind,
+        /// What to use.
+        wanted: &'static str,
+    },
+    /// A variable that programs rely on for ever.
+    #[error(
+        "variable {name} is a constant, for which the programs were verified; set it before the load, by Linker::set or \
+         Linker::variable, and load the object again"
+    )]
+    ConstantVariable {
+        /// The variable.
+        name: String,
+    },
+    /// State of an old module that cannot be had in the new one.
+    #[error("{place}: {why}")]
+    Migration {
+        /// Map or variable, key, and the member.
+        place: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Code could not be generated.
     #[error("cannot compile program {program}: {source}")]
     Compile {

@@ -75,6 +75,8 @@ mod holders;
 mod hook;
 mod image;
 mod iterate;
+#[cfg(feature = "json")]
+pub mod json;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
@@ -83,6 +85,7 @@ mod machine_objects;
 mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
+mod migrate;
 mod module;
 mod netfilter;
 #[cfg(test)]
@@ -113,11 +116,15 @@ mod socket_map_tests;
 #[cfg(test)]
 mod socket_tests;
 mod steps;
+#[cfg(feature = "tokio")]
+pub mod stream;
 mod surroundings;
 #[cfg(feature = "sys")]
 pub mod sys;
 mod targets;
 mod timers;
+#[cfg(feature = "typed")]
+pub mod typed;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
@@ -128,6 +135,7 @@ pub use hook::{Hook, Link};
 pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
+pub use migrate::Migration;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};
@@ -148,4 +156,6 @@ pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
 pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
 pub use targets::TargetMap;
+#[cfg(feature = "typed")]
+pub use typed::{PerCpu, PerCpuMap, Prefix, TypedMap, TypedQueue};
 pub use world::World;

@@ -39,8 +39,13 @@ pub struct Linker<'a> {
     patchable: bool,
     targets: BTreeMap<String, Arc<TargetFunction>>,
     given: BTreeMap<String, Arc<Map>>,
+    /// The maps of an older module, of which those are given that nothing else is said about.
+    older: Vec<Arc<Map>>,
+    fresh: BTreeSet<String>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
+    #[cfg(feature = "typed")]
+    claims: BTreeMap<String, crate::typed::Shape>,
     log: Option<Box<Lines<'a>>>,
     rules: Rules,
 }
@@ -98,8 +103,12 @@ impl<'a> Linker<'a> {
             patchable: false,
             targets: BTreeMap::new(),
             given: BTreeMap::new(),
+            older: Vec::new(),
+            fresh: BTreeSet::new(),
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
+            #[cfg(feature = "typed")]
+            claims: BTreeMap::new(),
             log: None,
             rules: Rules::default(),
         }
@@ -178,6 +187,29 @@ impl<'a> Linker<'a> {
         self
     }
 
+    /// Takes over the maps of a module, for an upgrade: each map of the object with the name of one of the module's is that map,
+    /// under the rules of [`map`](Self::map). A load that finds two maps of one name and of different shape fails, and says in
+    /// what they differ. Programs of both modules may run at the same time.
+    ///
+    /// These are created anew: maps of variables, arrays of programs, maps for which [`map`](Self::map),
+    /// [`max_entries`](Self::max_entries) or [`fresh_map`](Self::fresh_map) says something.
+    #[must_use]
+    pub fn reuse_maps(mut self, old: &Module) -> Self {
+        let holds_variables =
+            |map: &Map| old.variables.iter().any(|one| old.maps[one.map].name() == map.name());
+        let state = old.maps.iter().filter(|map| map.programs().is_none() && !holds_variables(map));
+        self.older = state.cloned().collect();
+        self
+    }
+
+    /// Creates the map with this name anew, whatever [`reuse_maps`](Self::reuse_maps) would take: for example because its
+    /// structures have grown. [`Module::migrate_from`](crate::Module::migrate_from) then copies its elements.
+    #[must_use]
+    pub fn fresh_map(mut self, name: &str) -> Self {
+        self.fresh.insert(name.to_owned());
+        self
+    }
+
     /// Creates the map with this name with another capacity. Programs are verified for that capacity.
     #[must_use]
     pub fn max_entries(mut self, map: &str, entries: u32) -> Self {
@@ -191,6 +223,21 @@ impl<'a> Linker<'a> {
     pub fn variable(mut self, name: &str, bytes: &[u8]) -> Self {
         self.variables.insert(name.to_owned(), bytes.to_vec());
         self
+    }
+
+    /// Sets a global variable before the programs are loaded, as [`variable`](Self::variable) does. The load compares the type
+    /// with the variable's: see [the module](crate::typed).
+    ///
+    /// A load fails with [`Error::TypeMismatch`] if they differ.
+    #[cfg(feature = "typed")]
+    #[must_use]
+    pub fn set<T: zerocopy::IntoBytes + zerocopy::Immutable + 'static>(
+        mut self,
+        name: &str,
+        value: T,
+    ) -> Self {
+        self.claims.insert(name.to_owned(), crate::typed::Shape::of::<T>());
+        self.variable(name, value.as_bytes())
     }
 
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier, without line ends: one and more
@@ -217,6 +264,7 @@ impl<'a> Linker<'a> {
     /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
     /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(mut self) -> Result<Module, Error> {
+        self.take_over();
         let shared = self.runtime.shared();
         let helpers = |id| shared.proto(id);
         let variables = self.object.variables();
@@ -305,13 +353,39 @@ impl<'a> Linker<'a> {
         let variables = of_created(variables, &maps);
         let created = created().map(Arc::clone).collect();
         let ops = crate::ops::tables(self.object, &programs)?;
-        let module = Module { programs, maps: created, arrays, outer, tables, ops, variables, unused };
+        let types = self.object.types().cloned();
+        let map_types = definitions.iter().zip(&maps).filter(|(_, map)| map.is_some());
+        let map_types = map_types.map(|(def, _)| (def.key_btf, def.value_btf)).collect();
+        let module = Module {
+            programs,
+            maps: created,
+            arrays,
+            outer,
+            tables,
+            ops,
+            variables,
+            unused,
+            types,
+            map_types,
+        };
         self.fill(&module, &maps)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.
             shared.dispatch.request_collection();
         }
         Ok(module)
+    }
+
+    /// Gives the maps of the older module.
+    fn take_over(&mut self) {
+        for map in std::mem::take(&mut self.older) {
+            let name = map.name();
+            let known = self.object.maps().iter().any(|def| def.name == name);
+            let decided = self.fresh.contains(name) || self.max_entries.contains_key(name);
+            if known && !decided {
+                self.given.entry(name.to_owned()).or_insert(map);
+            }
+        }
     }
 
     /// The first contents of created maps, by the maps' indices.
@@ -383,6 +457,16 @@ impl<'a> Linker<'a> {
         }
         if let Some(map) = self.max_entries.keys().find(|name| self.given.contains_key(*name)) {
             return Err(Error::GivenMap { map: map.clone(), what: "max_entries".to_owned() });
+        }
+        if let Some(name) = self.fresh.iter().find(|name| !maps().contains(*name)) {
+            unknown("map", name, maps())?;
+        }
+        #[cfg(feature = "typed")]
+        for (name, claim) in &self.claims {
+            unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
+            for variable in variables.iter().filter(|variable| variable.name == *name) {
+                crate::typed::check(self.object, variable, claim)?;
+            }
         }
         for (name, bytes) in &self.variables {
             unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;

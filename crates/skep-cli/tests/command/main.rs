@@ -7,6 +7,7 @@ mod kernels;
 mod pack;
 mod refusals;
 mod runs;
+mod skeletons;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

@@ -14,6 +14,8 @@ mod hardening;
 mod hosts_and_maps;
 mod iterate;
 mod iterators;
+#[cfg(feature = "json")]
+mod json;
 mod loading;
 mod machine;
 mod masks;
@@ -28,12 +30,20 @@ mod queues;
 mod ring;
 mod routes;
 mod samples;
+#[cfg(feature = "typed")]
+mod skeleton;
 mod sleepable;
 mod stacks;
 mod storages;
+#[cfg(all(feature = "tokio", feature = "typed"))]
+mod streams;
 mod tasks;
 mod timers;
 mod told;
+#[cfg(feature = "typed")]
+mod typed;
+#[cfg(feature = "typed")]
+mod upgrades;
 mod user_rings;
 mod verdicts;
 mod work;

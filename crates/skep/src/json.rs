@@ -34,8 +34,10 @@ pub use shape::{Shape, number};
 
 use crate::error::Error;
 use crate::module::Module;
+use crate::object::Object;
 use serde_json::{Map as Fields, Value, json};
 use skep_abi::MapKind;
+use skep_btf::{Btf, Kind};
 use skep_maps::{Map, UpdateFlags};
 use std::fmt;
 use std::sync::Arc;
@@ -81,11 +83,32 @@ impl Module {
     ///
     /// [`Error::Unknown`].
     pub fn variable_json(&self, name: &str) -> Result<Shape<'_>, Error> {
-        let size = self.variable_named(name)?.size;
-        let ty =
-            self.types().and_then(|btf| Some(btf.ty(btf.find(name, skep_btf::Kind::Var)?).ok()?.target()));
-        Ok(Shape::new(self.types(), ty, size))
+        Ok(variable_shape(self.types(), name, self.variable_named(name)?.size))
     }
+}
+
+/// Data as JSON.
+impl Object {
+    /// How the bytes of a variable are read: what a load sets it to ([`Linker::variable`](crate::Linker::variable)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`].
+    pub fn variable_json(&self, name: &str) -> Result<Shape<'_>, Error> {
+        let variables = self.variables();
+        match variables.iter().find(|variable| variable.name == name) {
+            Some(variable) => Ok(variable_shape(self.types().map(|types| &**types), name, variable.size)),
+            None => {
+                let known = variables.into_iter().map(|variable| variable.name).collect();
+                Err(Error::Unknown { what: "variable", name: name.to_owned(), known })
+            }
+        }
+    }
+}
+
+fn variable_shape<'a>(types: Option<&'a Btf>, name: &str, size: usize) -> Shape<'a> {
+    let ty = types.and_then(|btf| Some(btf.ty(btf.find(name, Kind::Var)?).ok()?.target()));
+    Shape::new(types, ty, size)
 }
 
 impl<'a> MapJson<'a> {

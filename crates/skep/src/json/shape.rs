@@ -26,6 +26,16 @@ pub struct Shape<'a> {
 pub(super) struct Walk<'w> {
     depth: u32,
     steps: &'w Cell<u32>,
+    numbers: Numbers,
+}
+
+/// How numbers beyond 2^53 are written.
+#[derive(Clone, Copy, PartialEq)]
+enum Numbers {
+    /// As strings in decimal, of which no reader loses digits.
+    Text,
+    /// As numbers.
+    Exact,
 }
 
 impl Walk<'_> {
@@ -59,7 +69,7 @@ impl<'a> Shape<'a> {
         let mut writer = Writer::new(name);
         let steps = Cell::new(MAX_STEPS);
         match self.ty {
-            Some((btf, ty)) => writer.put(btf, ty, value, &mut out, Walk { depth: 0, steps: &steps })?,
+            Some((btf, ty)) => writer.put(btf, ty, value, &mut out, Walk { depth: 0, steps: &steps, numbers: Numbers::Text })?,
             None => writer.untyped(value, &mut out)?,
         }
         Ok(out)
@@ -67,10 +77,19 @@ impl<'a> Shape<'a> {
 
     /// The JSON of bytes.
     pub fn to_json(&self, bytes: &[u8]) -> Value {
+        self.read(bytes, Numbers::Text)
+    }
+
+    /// The same with all numbers as numbers, for readers that keep 64 bits of them.
+    pub fn to_exact_json(&self, bytes: &[u8]) -> Value {
+        self.read(bytes, Numbers::Exact)
+    }
+
+    fn read(&self, bytes: &[u8], numbers: Numbers) -> Value {
         let steps = Cell::new(MAX_STEPS);
         let read = match self.ty {
-            Some((btf, ty)) => read(btf, ty, bytes, Walk { depth: 0, steps: &steps }),
-            None => unsigned(bytes).map(number),
+            Some((btf, ty)) => read(btf, ty, bytes, Walk { depth: 0, steps: &steps, numbers }),
+            None => unsigned(bytes).map(|number| numbers.unsigned(number)),
         };
         let exact = |value: &Value| self.from_json("", value).is_ok_and(|again| again == bytes);
         read.filter(exact).unwrap_or_else(|| raw(bytes))
@@ -82,8 +101,15 @@ pub fn number(number: u64) -> Value {
     if number > EXACT { number.to_string().into() } else { number.into() }
 }
 
-fn signed_number(number: i64) -> Value {
-    if number.unsigned_abs() > EXACT { number.to_string().into() } else { number.into() }
+impl Numbers {
+    fn unsigned(self, value: u64) -> Value {
+        if self == Self::Exact { value.into() } else { number(value) }
+    }
+
+    fn signed(self, value: i64) -> Value {
+        let exact = self == Self::Exact || value.unsigned_abs() <= EXACT;
+        if exact { value.into() } else { value.to_string().into() }
+    }
 }
 
 /// Bytes as they are.
@@ -119,12 +145,12 @@ fn read(btf: &Btf, id: u32, bytes: &[u8], walk: Walk<'_>) -> Option<Value> {
             let value = if ty.is_signed() { signed(bytes)?.cast_unsigned() } else { unsigned(bytes)? };
             match ty.enumerators().find(|one| one.value == value).and_then(|one| one.name().ok()) {
                 Some(name) => name.into(),
-                None if ty.is_signed() => signed_number(value.cast_signed()),
-                None => number(value),
+                None if ty.is_signed() => walk.numbers.signed(value.cast_signed()),
+                None => walk.numbers.unsigned(value),
             }
         }
-        Kind::Int | Kind::Ptr if ty.is_signed() => signed_number(signed(bytes)?),
-        Kind::Int | Kind::Ptr => number(unsigned(bytes)?),
+        Kind::Int | Kind::Ptr if ty.is_signed() => walk.numbers.signed(signed(bytes)?),
+        Kind::Int | Kind::Ptr => walk.numbers.unsigned(unsigned(bytes)?),
         Kind::Float => match *bytes {
             [a, b, c, d] => f64::from(f32::from_ne_bytes([a, b, c, d])).into(),
             [a, b, c, d, e, f, g, h] => f64::from_ne_bytes([a, b, c, d, e, f, g, h]).into(),
@@ -168,8 +194,8 @@ fn read_members(
             let unused = 64 - member.bits;
             let is_signed = btf.resolve(member.ty).ok()?.is_signed();
             let value = match is_signed {
-                true => signed_number((word << unused).cast_signed() >> unused),
-                false => number(word),
+                true => walk.numbers.signed((word << unused).cast_signed() >> unused),
+                false => walk.numbers.unsigned(word),
             };
             into.insert(member.name().ok()?.to_owned(), value);
             continue;

@@ -197,33 +197,3 @@ fn programs_signal_once_for_each_time_that_nothing_was_found() {
     }
     assert_eq!(signals(&events), 0);
 }
-
-#[test]
-#[ignore]
-fn zz_measure() {
-    let map = ring(MapKind::Ringbuf);
-    let mut events = RingBuffer::new(&map).unwrap();
-    let mut time = |name: &str, events: &mut RingBuffer| {
-        let mut best = f64::MAX;
-        for _ in 0..200 {
-            let start = std::time::Instant::now();
-            for _ in 0..200 {
-                output(&map, 1, 0);
-            }
-            best = best.min(start.elapsed().as_nanos() as f64 / 200.0);
-            while events.next_record().is_some() {}
-        }
-        println!("{name}: {best:.1} ns per record");
-    };
-    time("nobody listens", &mut events);
-    let _ = is_readable(&events);
-    time("listens, one signal in 200", &mut events);
-    let mut best = f64::MAX;
-    for _ in 0..2000 {
-        let start = std::time::Instant::now();
-        output(&map, 1, 0);
-        best = best.min(start.elapsed().as_nanos() as f64);
-        while events.next_record().is_some() {}
-    }
-    println!("each record signals: {best:.1} ns per record");
-}

@@ -191,13 +191,11 @@ impl<'a> Linker<'a> {
     /// under the rules of [`map`](Self::map). A load that finds two maps of one name and of different shape fails, and says in
     /// what they differ. Programs of both modules may run at the same time.
     ///
-    /// These are created anew: maps of variables, arrays of programs, maps for which [`map`](Self::map),
+    /// These are created anew: maps of variables and strings, arrays of programs, maps for which [`map`](Self::map),
     /// [`max_entries`](Self::max_entries) or [`fresh_map`](Self::fresh_map) says something.
     #[must_use]
     pub fn reuse_maps(mut self, old: &Module) -> Self {
-        let holds_variables =
-            |map: &Map| old.variables.iter().any(|one| old.maps[one.map].name() == map.name());
-        let state = old.maps.iter().filter(|map| map.programs().is_none() && !holds_variables(map));
+        let state = old.maps.iter().filter(|map| map.programs().is_none() && !old.is_section(map));
         self.older = state.cloned().collect();
         self
     }

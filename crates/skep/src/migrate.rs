@@ -51,7 +51,7 @@ impl Module {
         let mut report = Report::default();
         for from in &old.maps {
             let name = from.name();
-            if old.variables.iter().any(|variable| old.maps[variable.map].name() == name) {
+            if old.is_section(from) {
                 continue;
             }
             let Some(to) = self.map(name) else {

@@ -161,6 +161,12 @@ impl Module {
         Ok(self.map_types.get(index).copied().unwrap_or_default())
     }
 
+    /// Whether a map is a section of the object: variables, strings.
+    pub(crate) fn is_section(&self, map: &Map) -> bool {
+        let name = map.name();
+        name.starts_with('.') || self.variables.iter().any(|variable| self.maps[variable.map].name() == name)
+    }
+
     pub(crate) fn map_named(&self, name: &str) -> Result<Arc<Map>, Error> {
         self.map(name).cloned().ok_or_else(|| self.no_map(name))
     }

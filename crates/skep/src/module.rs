@@ -122,20 +122,22 @@ impl Module {
             return Err(Error::VariableSize { name: name.to_owned(), expected, given });
         }
         let map = &self.maps[variable.map];
-        Ok(match map.arena() {
+        match map.arena() {
             Some(arena) => arena.write(arena.start() + variable.offset as u64, bytes)?,
             None => map.write_part(0, variable.offset, bytes)?,
-        })
+        }
+        Ok(())
     }
 
     /// Copies the bytes of a variable, of which there are as many.
     pub(crate) fn read_variable(&self, name: &str, into: &mut [u8]) -> Result<(), Error> {
         let variable = self.variable_named(name)?;
         let map = &self.maps[variable.map];
-        Ok(match map.arena() {
+        match map.arena() {
             Some(arena) => arena.read(arena.start() + variable.offset as u64, into)?,
             None => map.read_part(0, variable.offset, into)?,
-        })
+        }
+        Ok(())
     }
 
     pub(crate) fn variable_named(&self, name: &str) -> Result<&Variable, Error> {

@@ -105,13 +105,13 @@ impl Module {
         Ok(bytes)
     }
 
-    /// Sets the bytes of a global variable, and no other bytes, while programs run. Aligned pieces of 8, 4, 2 and 1 bytes
-    /// change at once.
+    /// Sets the bytes of a global variable, and no other bytes, while programs run. Aligned pieces of 8, 4, 2 and 1
+    /// bytes change at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`], [`Error::VariableSize`]; [`Error::ConstantVariable`] for variables that programs may only read;
-    /// [`Error::Map`] if the host froze the map.
+    /// [`Error::Unknown`], [`Error::VariableSize`]; [`Error::ConstantVariable`] for variables that programs may only
+    /// read; [`Error::Map`] if the host froze the map.
     pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let variable = self.variable_named(name)?;
         if variable.read_only {

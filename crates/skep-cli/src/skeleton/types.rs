@@ -153,7 +153,7 @@ impl<'a> Types<'a> {
 
     /// The alignment of a structure with these members one after another, or that it must be packed.
     fn layout(&self, members: &[Field], size: u32) -> (u32, bool) {
-        let mut at = 0;
+        let mut at = 0u32;
         let mut most = 1;
         let mut aligned = true;
         for member in members {

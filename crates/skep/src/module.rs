@@ -169,6 +169,7 @@ impl Module {
         name.starts_with('.') || self.variables.iter().any(|variable| self.maps[variable.map].name() == name)
     }
 
+    #[cfg(any(feature = "typed", feature = "json"))]
     pub(crate) fn map_named(&self, name: &str) -> Result<Arc<Map>, Error> {
         self.map(name).cloned().ok_or_else(|| self.no_map(name))
     }

@@ -147,7 +147,7 @@ fn samples_and_room_have_descriptors_too() {
 fn a_part_of_a_value_is_changed_alone_and_only_where_there_is_data() {
     let map = |kind, value, fields: Vec<skep_abi::SpecialField>| {
         let mut def = MapDef::new("values", kind, 4, value, 2);
-        def.fields = fields.into();
+        def.fields = fields;
         Map::create(&def, &Options { cpus: 1, limit: 1 << 20 }).unwrap()
     };
     let plain = map(MapKind::Array, 16, Vec::new());

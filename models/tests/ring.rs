@@ -149,7 +149,7 @@ fn spawn(model: &ManuallyDrop<Arc<Model>>, f: impl FnOnce(&Model) + 'static) -> 
     })
 }
 
-fn two_producers(take: fn(&Model, usize) -> Vec<u64>) {
+fn two_producers() {
     let model = Model::new(8);
     let producers = [1, 2].map(|value| {
         spawn(&model, move |model| {
@@ -157,16 +157,30 @@ fn two_producers(take: fn(&Model, usize) -> Vec<u64>) {
             model.submit(record);
         })
     });
-    let mut taken = take(&model, 2);
+    let mut taken = model.take(2);
     taken.sort_unstable();
     assert_eq!(taken, [1, 2]);
     producers.into_iter().for_each(|producer| producer.join().unwrap());
     drop(ManuallyDrop::into_inner(model));
 }
 
+/// One producer and a consumer that waits for its descriptor, before and between two records.
+fn listening() {
+    let model = Model::new(8);
+    let producer = spawn(&model, |model| {
+        for value in [1, 2] {
+            let record = model.reserve(value).expect("there is room for both");
+            model.submit(record);
+        }
+    });
+    assert_eq!(model.take_by_signal(2), [1, 2]);
+    producer.join().unwrap();
+    drop(ManuallyDrop::into_inner(model));
+}
+
 #[test]
 fn records_of_two_producers_wake_the_consumer_and_are_whole() {
-    model(|| two_producers(Model::take));
+    model(two_producers);
 }
 
 #[test]
@@ -174,7 +188,7 @@ fn without_the_fences_a_wake_up_is_lost() {
     let found = catch_unwind(AssertUnwindSafe(|| {
         model(|| {
             NO_FENCES.set(true);
-            two_producers(Model::take);
+            two_producers();
         });
     }));
     NO_FENCES.set(false);
@@ -184,8 +198,8 @@ fn without_the_fences_a_wake_up_is_lost() {
 }
 
 #[test]
-fn records_of_two_producers_raise_the_descriptor_of_a_consumer_that_listens() {
-    model(|| two_producers(Model::take_by_signal));
+fn records_raise_the_descriptor_of_a_consumer_that_listens() {
+    model(listening);
 }
 
 #[test]
@@ -193,7 +207,7 @@ fn without_the_fences_a_signal_is_lost() {
     let found = catch_unwind(AssertUnwindSafe(|| {
         model(|| {
             NO_FENCES.set(true);
-            two_producers(Model::take_by_signal);
+            listening();
         });
     }));
     NO_FENCES.set(false);

@@ -18,8 +18,8 @@ pub enum Events {
     Perf(PerfReader),
 }
 
-/// What the host does with a record: its context, the virtual CPU of a sample, the bytes and their number. A result other than 0
-/// ends the call that took the record.
+/// What the host does with a record: its context, the virtual CPU of a sample, the bytes and their number. A result
+/// other than 0 ends the call that took the record.
 pub type RecordFn = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_void, usize) -> c_int>;
 
 /// Becomes the consumer of a ring buffer or of an array of perf events.
@@ -73,7 +73,8 @@ pub unsafe extern "C" fn skep_ringbuf_fd(ringbuf: *const Events) -> c_int {
 ///
 /// # Safety
 ///
-/// `ringbuf` is null or not freed, and used by nothing else meanwhile, the callback included; `callback` is null or takes
+/// `ringbuf` is null or not freed, and used by nothing else meanwhile, the callback included; `callback` is null or
+/// takes
 /// `context`, and returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_ringbuf_poll(
@@ -142,7 +143,8 @@ pub unsafe extern "C" fn skep_ringbuf_free(ringbuf: *mut Events) {
 ///
 /// # Safety
 ///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or writable for `size` bytes.
+/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or writable for `size`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_module_variable(
     module: *const Module,
@@ -171,7 +173,8 @@ pub unsafe extern "C" fn skep_module_variable(
 ///
 /// # Safety
 ///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or readable for `size` bytes.
+/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or readable for `size`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_module_set_variable(
     module: *const Module,

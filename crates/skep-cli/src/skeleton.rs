@@ -1,6 +1,7 @@
 //! `skep gen skeleton`: an object's programs, maps and variables as a module in Rust or a header in C.
 //!
-//! [`types`] turns the object's types into plain structures, the same for both languages; [`rust`] and [`c`] print them.
+//! [`types`] turns the object's types into plain structures, the same for both languages; [`rust`] and [`c`] print
+//! them.
 
 mod c;
 mod rust;
@@ -14,8 +15,8 @@ use types::{Ty, Types};
 
 /// Print a module with an object's maps and variables as types of Rust or C.
 ///
-/// The Rust module needs the crates `skep` and `zerocopy`; the C header needs skep's C library, and has what that library can
-/// do: load, find maps and programs, set and read variables.
+/// The Rust module needs the crates `skep` and `zerocopy`; the C header needs skep's C library, and has what that
+/// library can do: load, find maps and programs, set and read variables.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The object file

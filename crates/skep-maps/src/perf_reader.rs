@@ -38,8 +38,8 @@ use crate::ring_buffer::{Record, RingBuffer};
 /// # }
 /// ```
 ///
-/// Its descriptor ([`AsFd`]) is for epoll(7) and the like, as that of a [`RingBuffer`]: it becomes readable when there are
-/// samples; then take samples until there is none.
+/// Its descriptor ([`AsFd`]) is for epoll(7) and the like, as that of a [`RingBuffer`]: it becomes readable when there
+/// are samples; then take samples until there is none.
 #[derive(Debug)]
 pub struct PerfReader {
     records: RingBuffer,

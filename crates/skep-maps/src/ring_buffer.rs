@@ -1,6 +1,7 @@
 //! The host's end of a ring buffer.
 //!
-//! A consumer waits in one of two ways: it sleeps ([`RingBuffer::poll`]), or it watches a descriptor together with others.
+//! A consumer waits in one of two ways: it sleeps ([`RingBuffer::poll`]), or it watches a descriptor together with
+//! others.
 //! **Invariant** of a consumer that watches, between its calls: it listens, or the descriptor is readable. So each look
 //! that finds nothing lowers the descriptor first, listens, and looks again.
 
@@ -48,14 +49,15 @@ use crate::ring::{self, HEADER, Ring, deadline};
 ///
 /// # With poll(2), epoll(7), mio or tokio
 ///
-/// The buffer has a descriptor ([`AsFd`]), an eventfd(2), that becomes readable when there are records. Then take records
-/// until [`next_record`](Self::next_record) returns `None`: that makes it unreadable, until a program submits the next
-/// record. Both triggers of epoll work, by level and by edge. Now and then it becomes readable although there is no record.
-/// Never read or write it yourself.
+/// The buffer has a descriptor ([`AsFd`]), an eventfd(2), that becomes readable when there are records. Then take
+/// records until [`next_record`](Self::next_record) returns `None`: that makes it unreadable, until a program submits
+/// the next record. Both triggers of epoll work, by level and by edge. Now and then it becomes readable although there
+/// is no record. Never read or write it yourself.
 ///
-/// A program makes one system call for each time that the consumer has found nothing, as when it wakes one that sleeps. It
-/// makes none for records that it submits before the consumer has looked, or with `BPF_RB_NO_WAKEUP`, nor if nobody has
-/// asked for the descriptor. With `BPF_RB_FORCE_WAKEUP` any record wakes, not only the one that the consumer waits for.
+/// A program makes one system call for each time that the consumer has found nothing, as when it wakes one that
+/// sleeps. It makes none for records that it submits before the consumer has looked, or with `BPF_RB_NO_WAKEUP`, nor
+/// if nobody has asked for the descriptor. With `BPF_RB_FORCE_WAKEUP` any record wakes, not only the one that the
+/// consumer waits for.
 #[derive(Debug)]
 pub struct RingBuffer {
     map: Arc<Map>,

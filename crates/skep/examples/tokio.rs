@@ -33,8 +33,8 @@ pub(crate) async fn host() -> Result<u64, Box<dyn Error>> {
     let program = module.program("count").ok_or("the object has no program `count`")?.clone();
     let mut events = RingStream::new(module.map("events").ok_or("the object has no map `events`")?)?;
 
-    // Runs are short and never wait, so they may be made in tasks as well. A host with traffic of its own has threads for it.
-    // The ring has room for 255 events; the program loses others.
+    // Runs are short and never wait, so they may be made in tasks as well. A host with traffic of its own has threads
+    // for it. The ring has room for 255 events; the program loses others.
     let (acknowledge, acknowledged) = std::sync::mpsc::sync_channel(200);
     let feeding = std::thread::spawn(move || -> Result<(), skep::Error> {
         for number in 0..PACKETS {

@@ -4,10 +4,12 @@
 //!   struct { __u16 port; char name[6]; }   50 00 65 74 68 30 00 00   <->   { "port": 80, "name": "eth0" }
 //! ```
 //!
-//! The invariant: what [`Shape::to_json`] makes of bytes, [`Shape::from_json`] makes the same bytes of. Where a type cannot
-//! say it (padding that is not zero, text that is none, a `bool` that is 2), the bytes themselves stand there: `["0x50", "0x00"]`.
+//! The invariant: what [`Shape::to_json`] makes of bytes, [`Shape::from_json`] makes the same bytes of. Where a type
+//! cannot say it (padding that is not zero, text that is none, a `bool` that is 2), the bytes themselves stand there:
+//! `["0x50", "0x00"]`.
 //!
-//! Numbers beyond 2^53, of which many readers of JSON lose digits, are decimal strings. Members that are not given are zero.
+//! Numbers beyond 2^53, of which many readers of JSON lose digits, are decimal strings. Members that are not given are
+//! zero.
 //!
 //! ```
 //! use serde_json::json;
@@ -162,9 +164,9 @@ impl<'a> MapJson<'a> {
         self.map.entries().map(|(key, value)| self.element(&key, &value)).collect()
     }
 
-    /// Adds or replaces an element, as [`element`](Self::element) writes it. For per-CPU kinds, `value` instead of `values`
-    /// sets those of all CPUs. Elements of queues, stacks and bloom filters have no key. Returns the bytes of the key, if there
-    /// is one. `at` is what errors call the element.
+    /// Adds or replaces an element, as [`element`](Self::element) writes it. For per-CPU kinds, `value` instead of
+    /// `values` sets those of all CPUs. Elements of queues, stacks and bloom filters have no key. Returns the bytes of
+    /// the key, if there is one. `at` is what errors call the element.
     ///
     /// # Errors
     ///

@@ -187,23 +187,21 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Takes over the maps of a module, for an upgrade: each map of the object with the name of one of the module's is that map,
-    /// under the rules of [`map`](Self::map). A load that finds two maps of one name and of different shape fails, and says in
-    /// what they differ. Programs of both modules may run at the same time.
+    /// Takes over the maps of a module, for an upgrade: each map of the object with the name of one of the module's is
+    /// that map, under the rules of [`map`](Self::map). A load that finds two maps of one name and of different shape
+    /// fails, and says in what they differ. Programs of both modules may run at the same time.
     ///
-    /// These are created anew: maps of variables, arrays of programs, maps for which [`map`](Self::map),
+    /// These are created anew: maps of variables and strings, arrays of programs, maps for which [`map`](Self::map),
     /// [`max_entries`](Self::max_entries) or [`fresh_map`](Self::fresh_map) says something.
     #[must_use]
     pub fn reuse_maps(mut self, old: &Module) -> Self {
-        let holds_variables =
-            |map: &Map| old.variables.iter().any(|one| old.maps[one.map].name() == map.name());
-        let state = old.maps.iter().filter(|map| map.programs().is_none() && !holds_variables(map));
+        let state = old.maps.iter().filter(|map| map.programs().is_none() && !old.is_section(map));
         self.older = state.cloned().collect();
         self
     }
 
-    /// Creates the map with this name anew, whatever [`reuse_maps`](Self::reuse_maps) would take: for example because its
-    /// structures have grown. [`Module::migrate_from`](crate::Module::migrate_from) then copies its elements.
+    /// Creates the map with this name anew, whatever [`reuse_maps`](Self::reuse_maps) would take: for example because
+    /// its structures have grown. [`Module::migrate_from`](crate::Module::migrate_from) then copies its elements.
     #[must_use]
     pub fn fresh_map(mut self, name: &str) -> Self {
         self.fresh.insert(name.to_owned());
@@ -225,8 +223,8 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Sets a global variable before the programs are loaded, as [`variable`](Self::variable) does. The load compares the type
-    /// with the variable's: see [the module](crate::typed).
+    /// Sets a global variable before the programs are loaded, as [`variable`](Self::variable) does. The load compares
+    /// the type with the variable's: see [the module](crate::typed).
     ///
     /// A load fails with [`Error::TypeMismatch`] if they differ.
     #[cfg(feature = "typed")]

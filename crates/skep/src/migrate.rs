@@ -1,14 +1,14 @@
 //! State of an old module in a new one whose structures have changed.
 //!
-//! **Problem.** A new version of a program has other structures in its maps: members were added, moved, widened, removed.
-//! The elements that the old version has left are worth keeping.
+//! **Problem.** A new version of a program has other structures in its maps: members were added, moved, widened,
+//! removed. The elements that the old version has left are worth keeping.
 //!
-//! **Rule.** Members are found by their names, in the types of both objects (BTF). A new member is zero. A number keeps its
-//! value, or the migration fails: where it does not fit, nothing is cut off. What the new structure lacks is left out, and the
-//! [`Migration`] says so.
+//! **Rule.** Members are found by their names, in the types of both objects (BTF). A new member is zero. A number
+//! keeps its value, or the migration fails: where it does not fit, nothing is cut off. What the new structure lacks is
+//! left out, and the [`Migration`] says so.
 //!
-//! Elements that programs change while they are copied may be copied as they were before. So let no program of the old module
-//! run, or migrate again.
+//! Elements that programs change while they are copied may be copied as they were before. So let no program of the old
+//! module run, or migrate again.
 
 mod value;
 
@@ -27,8 +27,8 @@ pub struct Migration {
     pub copied: Vec<(String, usize)>,
     /// The variables that got the old value.
     pub variables: Vec<String>,
-    /// What was left out: members that the new structures lack (`flows.value.ttl`), maps and variables of the old module that
-    /// the new one lacks.
+    /// What was left out: members that the new structures lack (`flows.value.ttl`), maps and variables of the old
+    /// module that the new one lacks.
     pub dropped: Vec<String>,
     /// Members of new structures that the old ones lack, which are zero.
     pub added: Vec<String>,
@@ -36,22 +36,23 @@ pub struct Migration {
 
 impl Module {
     /// Copies the state of an older module: the elements of maps that this module made anew
-    /// ([`Linker::fresh_map`](crate::Linker::fresh_map)), and the variables that programs may write. Maps that both modules
-    /// share stay as they are.
+    /// ([`Linker::fresh_map`](crate::Linker::fresh_map)), and the variables that programs may write. Maps that both
+    /// modules share stay as they are.
     ///
-    /// Copied are arrays, hash tables and tries, per CPU or not, and variables. Queues, stacks, ring buffers, bloom filters and
-    /// maps of programs, maps or sockets are not, and are told among the [dropped](Migration::dropped) if the new one is another
-    /// map.
+    /// Copied are arrays, hash tables and tries, per CPU or not, and variables. Queues, stacks, ring buffers, bloom
+    /// filters and maps of programs, maps or sockets are not, and are told among the [dropped](Migration::dropped) if
+    /// the new one is another map.
     ///
     /// # Errors
     ///
-    /// [`Error::Migration`], with the place and the remedy: a number that does not fit, a member that has become something
-    /// else, a key whose members were removed. [`Error::Map`]: a map that is full. What was copied before stays copied.
+    /// [`Error::Migration`], with the place and the remedy: a number that does not fit, a member that has become
+    /// something else, a key whose members were removed. [`Error::Map`]: a map that is full. What was copied before
+    /// stays copied.
     pub fn migrate_from(&self, old: &Self) -> Result<Migration, Error> {
         let mut report = Report::default();
         for from in &old.maps {
             let name = from.name();
-            if old.variables.iter().any(|variable| old.maps[variable.map].name() == name) {
+            if old.is_section(from) {
                 continue;
             }
             let Some(to) = self.map(name) else {

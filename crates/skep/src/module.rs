@@ -105,13 +105,13 @@ impl Module {
         Ok(bytes)
     }
 
-    /// Sets the bytes of a global variable, and no other bytes, while programs run. Aligned pieces of 8, 4, 2 and 1 bytes
-    /// change at once.
+    /// Sets the bytes of a global variable, and no other bytes, while programs run. Aligned pieces of 8, 4, 2 and 1
+    /// bytes change at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`], [`Error::VariableSize`]; [`Error::ConstantVariable`] for variables that programs may only read;
-    /// [`Error::Map`] if the host froze the map.
+    /// [`Error::Unknown`], [`Error::VariableSize`]; [`Error::ConstantVariable`] for variables that programs may only
+    /// read; [`Error::Map`] if the host froze the map.
     pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let variable = self.variable_named(name)?;
         if variable.read_only {
@@ -122,20 +122,22 @@ impl Module {
             return Err(Error::VariableSize { name: name.to_owned(), expected, given });
         }
         let map = &self.maps[variable.map];
-        Ok(match map.arena() {
+        match map.arena() {
             Some(arena) => arena.write(arena.start() + variable.offset as u64, bytes)?,
             None => map.write_part(0, variable.offset, bytes)?,
-        })
+        }
+        Ok(())
     }
 
     /// Copies the bytes of a variable, of which there are as many.
     pub(crate) fn read_variable(&self, name: &str, into: &mut [u8]) -> Result<(), Error> {
         let variable = self.variable_named(name)?;
         let map = &self.maps[variable.map];
-        Ok(match map.arena() {
+        match map.arena() {
             Some(arena) => arena.read(arena.start() + variable.offset as u64, into)?,
             None => map.read_part(0, variable.offset, into)?,
-        })
+        }
+        Ok(())
     }
 
     pub(crate) fn variable_named(&self, name: &str) -> Result<&Variable, Error> {
@@ -161,6 +163,13 @@ impl Module {
         Ok(self.map_types.get(index).copied().unwrap_or_default())
     }
 
+    /// Whether a map is a section of the object: variables, strings.
+    pub(crate) fn is_section(&self, map: &Map) -> bool {
+        let name = map.name();
+        name.starts_with('.') || self.variables.iter().any(|variable| self.maps[variable.map].name() == name)
+    }
+
+    #[cfg(any(feature = "typed", feature = "json"))]
     pub(crate) fn map_named(&self, name: &str) -> Result<Arc<Map>, Error> {
         self.map(name).cloned().ok_or_else(|| self.no_map(name))
     }

@@ -1,7 +1,7 @@
 //! Ring buffers and perf events for hosts that run on tokio.
 //!
-//! A task that waits costs no thread, and programs pay one system call for each time that the task has found nothing: see
-//! [`RingBuffer`](crate::RingBuffer#with-poll2-epoll7-mio-or-tokio). The runtime needs its I/O driver
+//! A task that waits costs no thread, and programs pay one system call for each time that the task has found nothing:
+//! see [`RingBuffer`](crate::RingBuffer#with-poll2-epoll7-mio-or-tokio). The runtime needs its I/O driver
 //! (`enable_io` or `enable_all`).
 //!
 //! All waiting here may be cancelled: a record is taken only when it is returned.
@@ -172,8 +172,8 @@ impl Stream for PerfStream {
 
 fn watch<T: AsRawFd>(end: Result<T, MapError>) -> io::Result<AsyncFd<T>> {
     let end = end.map_err(io::Error::other)?;
-    // SAFETY: all three ends have one descriptor, which the map keeps open, and the end keeps the map. Nobody can exchange the
-    // end: no reference to it leaves this module.
+    // SAFETY: all three ends have one descriptor, which the map keeps open, and the end keeps the map. Nobody can
+    // exchange the end: no reference to it leaves this module.
     Ok(unsafe { AsyncFd::register_with_interest(end, Interest::READABLE) }?)
 }
 

@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A map's keys and values are bytes, which programs write. A host wants structures.
 //!
-//! **Invariant.** Any bytes that a program may write are a value of the Rust type. So the types are those of `zerocopy` that any
-//! bytes make valid (`FromBytes`) and that have no padding (`IntoBytes`). A `bool`, an `enum` or a reference in such a structure
-//! does not compile: a program could write 2 into a `bool`.
+//! **Invariant.** Any bytes that a program may write are a value of the Rust type. So the types are those of
+//! `zerocopy` that any bytes make valid (`FromBytes`) and that have no padding (`IntoBytes`). A `bool`, an `enum` or a
+//! reference in such a structure does not compile: a program could write 2 into a `bool`.
 //!
 //! **Checks**, once, when a view is made or a variable is named:
 //!
@@ -12,13 +12,13 @@
 //! |---|---|---|
 //! | its size | the map's key or value size, the variable's size | yes |
 //! | that it is an integer or float, its sign | the type in the object (BTF) | where the object has types |
-//! | names, offsets, sizes and signs of fields, as [`fields!`](crate::fields) lists them | the structure in the object | where they are listed |
+//! | names, offsets, sizes, signs of fields: [`fields!`](crate::fields) | the structure in the object | where listed |
 //!
-//! Not compared: fields that are not listed, and what is inside of a field that is a structure itself. The signs of keys of
-//! arrays are not compared either, since `int` is often used for them.
+//! Not compared: fields that are not listed, and what is inside of a field that is a structure itself. The signs of
+//! keys of arrays are not compared either, since `int` is often used for them.
 //!
-//! Values are copied, never borrowed: programs change them meanwhile. Which parts of a value are from one moment is said in
-//! the documentation of [`Map`](crate::Map).
+//! Values are copied, never borrowed: programs change them meanwhile. Which parts of a value are from one moment is
+//! said in the documentation of [`Map`].
 //!
 //! ```
 //! use skep::{Object, Packet, Runtime};
@@ -81,12 +81,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Typed views of maps.
 impl Module {
-    /// The map with this name as a map from `K` to `V`: an array, a hash table, LRU or not, a trie ([`Prefix`] keys). Per-CPU
-    /// kinds have [`per_cpu_map`](Self::per_cpu_map).
+    /// The map with this name as a map from `K` to `V`: an array, a hash table, LRU or not, a trie ([`Prefix`] keys).
+    /// Per-CPU kinds have [`per_cpu_map`](Self::per_cpu_map).
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`]; [`Error::WrongView`] for other kinds; [`Error::TypeMismatch`], as [the module says](crate::typed).
+    /// [`Error::Unknown`]; [`Error::WrongView`] for other kinds; [`Error::TypeMismatch`], as [the module
+    /// says](crate::typed).
     pub fn typed_map<K, V>(&self, name: &str) -> Result<TypedMap<K, V>, Error>
     where
         K: FromBytes + IntoBytes + Immutable + 'static,
@@ -130,7 +131,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`]; [`Error::TypeMismatch`] for the first field that differs, and if the object has no types for it.
+    /// [`Error::Unknown`]; [`Error::TypeMismatch`] for the first field that differs, and if the object has no types
+    /// for it.
     pub fn check_key<T>(&self, map: &str, fields: &FieldsOf<T>) -> Result<(), Error> {
         let (key, _) = self.map_types(map)?;
         shape::fields(self.types(), key, &format!("key of map {map}"), &fields.0)

@@ -1,7 +1,7 @@
 //! An object's types as plain structures: numbers, arrays and structures at known offsets, without padding.
 //!
-//! Any bytes are a value of such a structure. So truth values, characters, enumerations and pointers are numbers; bit fields and
-//! unions are bytes; padding is a member. Each structure of the object is looked at once.
+//! Any bytes are a value of such a structure. So truth values, characters, enumerations and pointers are numbers; bit
+//! fields and unions are bytes; padding is a member. Each structure of the object is looked at once.
 
 use crate::failure::Failure;
 use skep_btf::{Btf, Kind, Member, Type};
@@ -153,16 +153,16 @@ impl<'a> Types<'a> {
 
     /// The alignment of a structure with these members one after another, or that it must be packed.
     fn layout(&self, members: &[Field], size: u32) -> (u32, bool) {
-        let mut at = 0;
+        let mut at = 0u32;
         let mut most = 1;
         let mut aligned = true;
         for member in members {
             let align = self.align(&member.ty);
-            aligned &= at % align == 0;
+            aligned &= at.is_multiple_of(align);
             most = most.max(align);
             at += self.size(&member.ty);
         }
-        if aligned && size % most == 0 { (most, false) } else { (1, true) }
+        if aligned && size.is_multiple_of(most) { (most, false) } else { (1, true) }
     }
 
     pub(super) fn size(&self, ty: &Ty) -> u32 {

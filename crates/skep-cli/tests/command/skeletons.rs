@@ -1,5 +1,5 @@
-//! `skep gen skeleton`: what it prints is committed beside the object, and compiled by `crates/skep/tests/all/skeleton.rs` and by
-//! a C host of `crates/skep-capi`.
+//! `skep gen skeleton`: what it prints is committed beside the object, and compiled by
+//! `crates/skep/tests/all/skeleton.rs` and by a C host of `crates/skep-capi`.
 
 use crate::{root, skep};
 

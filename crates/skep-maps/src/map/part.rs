@@ -1,7 +1,7 @@
 //! Parts of a value, for hosts: a variable in the value that holds all variables of a section.
 //!
-//! Programs write to the other parts meanwhile. So nothing but the part is written, in the largest aligned pieces of 8, 4,
-//! 2 and 1 bytes, each in one access: a number at a multiple of its size is read and written as a whole.
+//! Programs write to the other parts meanwhile. So nothing but the part is written, in the largest aligned pieces of
+//! 8, 4, 2 and 1 bytes, each in one access: a number at a multiple of its size is read and written as a whole.
 
 use super::Map;
 use crate::error::MapError;
@@ -15,8 +15,8 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::OutOfRange`] for the index, [`MapError::OutsideValue`] for the bytes, [`MapError::NotForKind`] for all
-    /// kinds but plain arrays.
+    /// [`MapError::OutOfRange`] for the index, [`MapError::OutsideValue`] for the bytes, [`MapError::NotForKind`] for
+    /// all kinds but plain arrays.
     pub fn read_part(&self, index: u32, offset: usize, into: &mut [u8]) -> Result<(), MapError> {
         let at = self.part(index, offset, into.len())?;
         // SAFETY: `part` checked that the bytes are in the array's memory; `into` is borrowed exclusively.
@@ -32,7 +32,8 @@ impl Map {
     /// use skep_maps::{Map, MapError, Options};
     ///
     /// # fn main() -> Result<(), MapError> {
-    /// let variables = Map::create(&MapDef::new(".bss", MapKind::Array, 4, 16, 1), &Options { cpus: 1, limit: 1 << 20 })?;
+    /// let def = MapDef::new(".bss", MapKind::Array, 4, 16, 1);
+    /// let variables = Map::create(&def, &Options { cpus: 1, limit: 1 << 20 })?;
     /// variables.write_part(0, 4, &7u32.to_ne_bytes())?;
     /// let mut limit = [0; 4];
     /// variables.read_part(0, 4, &mut limit)?;

@@ -44,8 +44,8 @@ impl Bell {
         self.0.swap(0, Ordering::Relaxed);
     }
 
-    /// The reader listens from now on: the next writer sends one signal. Returns false, and does not listen, if something
-    /// is `ready`.
+    /// The reader listens from now on: the next writer sends one signal. Returns false, and does not listen, if
+    /// something is `ready`.
     pub(crate) fn listen(&self, ready: impl FnOnce() -> bool) -> bool {
         self.0.swap(2, Ordering::Relaxed);
         // Pairs with the fence in `ring`.

@@ -26,9 +26,9 @@
 //! whether the consumer sleeps. Both execute a sequentially consistent fence between the two steps, so at least one
 //! sees the other's store. Only the record that the consumer waits for wakes it, not those behind it.
 //!
-//! **Listening.** A consumer that waits for a descriptor instead (epoll) announces that it listens, checks once more, and
-//! goes its way. The producer that finds the announcement takes it back and writes to the descriptor. So producers make
-//! one system call for each time that the consumer has found nothing, and none while it is busy or nobody listens.
+//! **Listening.** A consumer that waits for a descriptor instead (epoll) announces that it listens, checks once more,
+//! and goes its way. The producer that finds the announcement takes it back and writes to the descriptor. So producers
+//! make one system call for each time that the consumer has found nothing, and none while it is busy or nobody listens.
 //!
 //! **Memory.** A record that crosses the end of the ring stays in one piece: there is as much memory again behind the
 //! end. There is at most one such record, because all records together take at most `size` bytes; the beginning of
@@ -323,8 +323,8 @@ impl<P: Place> Ring<'_, P> {
         sleeping.swap(0, Ordering::Relaxed);
     }
 
-    /// The consumer listens from now on: the producer of the record at its position sends one signal. Returns false, and
-    /// does not listen, if there is a record already.
+    /// The consumer listens from now on: the producer of the record at its position sends one signal. Returns false,
+    /// and does not listen, if there is a record already.
     pub(crate) fn listen(&self) -> bool {
         // A swap, and a fence that pairs with the one in `commit`, as in `sleep`.
         self.control.sleeping.0.swap(LISTENING, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! A descriptor by which a host waits for something together with other descriptors (poll(2), epoll(7)).
 //!
 //! It is an eventfd(2). Whoever waits lowers it and announces that it listens; whoever has what it waits for raises it
-//! once ([`protocol`](super::protocol), [`bell`](super::bell)). It may be raised late, when the other has looked already:
-//! so a host that finds nothing lowers it each time.
+//! once ([`protocol`](super::protocol), [`bell`](super::bell)). It may be raised late, when the other has looked
+//! already: so a host that finds nothing lowers it each time.
 //!
 //! It lives as long as the ring: a program that is about to raise it must not find the number of another file.
 

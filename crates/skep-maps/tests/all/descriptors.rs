@@ -5,7 +5,7 @@ use rustix::fd::AsFd;
 use skep_abi::{MapDef, MapKind};
 use skep_maps::{Map, MapError, Options, PerfReader, RingBuffer, UserRingBuffer};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const NO_WAKEUP: u64 = 1;
@@ -19,9 +19,7 @@ fn ring(kind: MapKind) -> Arc<Map> {
 fn output(map: &Map, number: u32, flags: u64) {
     let bytes = number.to_ne_bytes();
     // SAFETY: the record is as long as it says.
-    while unsafe { map.ring_output_ptr(bytes.as_ptr(), 4, flags) } != 0 {
-        std::thread::yield_now();
-    }
+    assert_eq!(unsafe { map.ring_output_ptr(bytes.as_ptr(), 4, flags) }, 0);
 }
 
 fn is_readable(end: &impl AsFd) -> bool {
@@ -91,30 +89,35 @@ fn no_record_is_missed_by_epoll_at_edges() {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, &events, epoll::EventData::new_u64(7), flags).unwrap();
-    let consumed = AtomicU32::new(0);
+    let (consumed, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+    let mut seen = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..RECORDS {
-                output(&map, number, 0);
-                // Often the consumer has found nothing before the next one comes.
-                while number % 4 == 0 && consumed.load(Ordering::Acquire) < number {
+                // There is room for all; often the consumer has found nothing before the next one comes.
+                let behind = if number % 4 == 0 { 0 } else { 100 };
+                while number - consumed.load(Ordering::Acquire) > behind {
+                    if ended.load(Ordering::Relaxed) {
+                        return;
+                    }
                     std::thread::yield_now();
                 }
+                output(&map, number, 0);
             }
         });
-        let mut next = 0;
-        while next < RECORDS {
+        while seen.len() < RECORDS as usize {
             let mut found =
                 [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-            let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
-            assert_eq!(epoll::wait(&epoll, &mut found, Some(&timeout)).unwrap(), 1, "after record {next}");
-            for number in numbers(&mut events) {
-                assert_eq!(number, next);
-                next += 1;
+            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+            if epoll::wait(&epoll, &mut found, Some(&timeout)).unwrap() != 1 {
+                break; // and the comparison below fails
             }
-            consumed.store(next, Ordering::Release);
+            seen.extend(numbers(&mut events));
+            consumed.store(seen.len() as u32, Ordering::Release);
         }
+        ended.store(true, Ordering::Relaxed);
     });
+    assert!(seen.iter().copied().eq(0..RECORDS), "{} records of {RECORDS}", seen.len());
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn samples_and_room_have_descriptors_too() {
 fn a_part_of_a_value_is_changed_alone_and_only_where_there_is_data() {
     let map = |kind, value, fields: Vec<skep_abi::SpecialField>| {
         let mut def = MapDef::new("values", kind, 4, value, 2);
-        def.fields = fields.into();
+        def.fields = fields;
         Map::create(&def, &Options { cpus: 1, limit: 1 << 20 }).unwrap()
     };
     let plain = map(MapKind::Array, 16, Vec::new());
@@ -196,34 +199,4 @@ fn programs_signal_once_for_each_time_that_nothing_was_found() {
         output(&map, number, 0);
     }
     assert_eq!(signals(&events), 0);
-}
-
-#[test]
-#[ignore]
-fn zz_measure() {
-    let map = ring(MapKind::Ringbuf);
-    let mut events = RingBuffer::new(&map).unwrap();
-    let mut time = |name: &str, events: &mut RingBuffer| {
-        let mut best = f64::MAX;
-        for _ in 0..200 {
-            let start = std::time::Instant::now();
-            for _ in 0..200 {
-                output(&map, 1, 0);
-            }
-            best = best.min(start.elapsed().as_nanos() as f64 / 200.0);
-            while events.next_record().is_some() {}
-        }
-        println!("{name}: {best:.1} ns per record");
-    };
-    time("nobody listens", &mut events);
-    let _ = is_readable(&events);
-    time("listens, one signal in 200", &mut events);
-    let mut best = f64::MAX;
-    for _ in 0..2000 {
-        let start = std::time::Instant::now();
-        output(&map, 1, 0);
-        best = best.min(start.elapsed().as_nanos() as f64);
-        while events.next_record().is_some() {}
-    }
-    println!("each record signals: {best:.1} ns per record");
 }

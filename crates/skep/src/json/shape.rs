@@ -47,8 +47,8 @@ impl Walk<'_> {
 }
 
 impl<'a> Shape<'a> {
-    /// By a type of an object. Without a type that has this size in bytes, 1, 2, 4 or 8 bytes are a number, and all else is
-    /// an array of bytes.
+    /// By a type of an object. Without a type that has this size in bytes, 1, 2, 4 or 8 bytes are a number, and all
+    /// else is an array of bytes.
     pub fn new(types: Option<&'a Btf>, ty: Option<u32>, size: usize) -> Self {
         let has_size = |(btf, ty): &(&Btf, u32)| btf.size(*ty).is_ok_and(|bytes| bytes as usize == size);
         Self { ty: types.zip(ty).filter(has_size), size }

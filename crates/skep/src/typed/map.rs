@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A view of an array, a hash table or a trie: [`Module::typed_map`](crate::Module::typed_map). Cheap to clone, and used from any
-/// number of threads while programs run.
+/// A view of an array, a hash table or a trie: [`Module::typed_map`](crate::Module::typed_map). Cheap to clone, and
+/// used from any number of threads while programs run.
 ///
 /// ```
 /// use skep::abi::{MapDef, MapKind};
@@ -38,7 +38,8 @@ where
     K: FromBytes + IntoBytes + Immutable,
     V: FromBytes + IntoBytes + Immutable,
 {
-    /// A view of any map. Only sizes are compared; [`Module::typed_map`](crate::Module::typed_map) knows the object's types too.
+    /// A view of any map. Only sizes are compared; [`Module::typed_map`](crate::Module::typed_map) knows the object's
+    /// types too.
     ///
     /// # Errors
     ///
@@ -67,7 +68,8 @@ where
         Ok(found.then_some(value))
     }
 
-    /// As [`get`](Self::get), under the `struct bpf_spin_lock` of the value: what a program changes under it is seen as a whole.
+    /// As [`get`](Self::get), under the `struct bpf_spin_lock` of the value: what a program changes under it is seen
+    /// as a whole.
     ///
     /// # Errors
     ///
@@ -95,9 +97,9 @@ where
         self.map.delete(key.as_bytes())
     }
 
-    /// All elements, while others change the map: an element that stays in the map during the whole walk is returned exactly
-    /// once; one that is inserted or removed meanwhile may or may not be. A walk by `bpf_map_get_next_key` may start over
-    /// where this one does not: see [`Map::entries`].
+    /// All elements, while others change the map: an element that stays in the map during the whole walk is returned
+    /// exactly once; one that is inserted or removed meanwhile may or may not be. A walk by `bpf_map_get_next_key` may
+    /// start over where this one does not: see [`Map::entries`].
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
         self.map.entries().filter_map(|(key, value)| {
             Some((K::read_from_bytes(&key).ok()?, V::read_from_bytes(&value).ok()?))

@@ -45,7 +45,8 @@ pub(super) struct Rules {
 }
 
 /// Lists fields of a structure, with which [`Module::check_key`](crate::Module::check_key),
-/// [`check_value`](crate::Module::check_value) and [`check_variable`](crate::Module::check_variable) compare the object's.
+/// [`check_value`](crate::Module::check_value) and [`check_variable`](crate::Module::check_variable) compare the
+/// object's.
 ///
 /// ```
 /// use skep::fields;

@@ -8,12 +8,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Variables as Rust types.
 impl Module {
-    /// Sets a variable of loaded programs, and nothing else: other variables of the same section keep what programs write to
-    /// them meanwhile.
+    /// Sets a variable of loaded programs, and nothing else: other variables of the same section keep what programs
+    /// write to them meanwhile.
     ///
-    /// A value of 1, 2, 4 or 8 bytes whose variable is at a multiple of its size, as compilers place them, is stored at once.
-    /// A larger one is stored in the largest aligned pieces of 8, 4, 2 and 1 bytes, each at once: programs that run
-    /// meanwhile may see some pieces of the old value and some of the new.
+    /// A value of 1, 2, 4 or 8 bytes whose variable is at a multiple of its size, as compilers place them, is stored
+    /// at once. A larger one is stored in the largest aligned pieces of 8, 4, 2 and 1 bytes, each at once: programs
+    /// that run meanwhile may see some pieces of the old value and some of the new.
     ///
     /// ```
     /// # use skep::{Object, Runtime};

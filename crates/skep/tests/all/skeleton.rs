@@ -1,5 +1,5 @@
-//! A generated skeleton compiles, and sees what the programs see. `crates/skep-cli/tests/command/skeletons.rs` compares the file
-//! with what the command makes.
+//! A generated skeleton compiles, and sees what the programs see. `crates/skep-cli/tests/command/skeletons.rs`
+//! compares the file with what the command makes.
 
 #[path = "../objects/typed/typed.skel.rs"]
 mod generated;

@@ -56,6 +56,22 @@ fn maps_of_the_same_shape_are_the_same_maps_after_an_upgrade() {
 }
 
 #[test]
+fn strings_are_those_of_the_new_version() {
+    let object = Object::parse(include_bytes!("../objects/printing/printing.bpf.o")).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let old = runtime.load(&object).unwrap();
+    let new = runtime.linker(&object).reuse_maps(&old).load().unwrap();
+    let strings = |module: &Module| {
+        module.maps().iter().filter(|map| map.name().starts_with(".rodata")).cloned().collect::<Vec<_>>()
+    };
+    assert!(!strings(&old).is_empty());
+    for (was, is) in strings(&old).iter().zip(strings(&new)) {
+        assert!(!Arc::ptr_eq(was, &is), "{}", is.name());
+    }
+    new.migrate_from(&old).unwrap();
+}
+
+#[test]
 fn a_map_that_has_grown_is_refused_with_both_shapes() {
     let (runtime, old) = old(1);
     let error = runtime.linker(&grown()).reuse_maps(&old).load().unwrap_err();

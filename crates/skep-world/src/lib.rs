@@ -58,7 +58,7 @@ pub use machine::Machine;
 pub use memory::Memory;
 pub use options::SocketOptions;
 pub use probes::{
-    Event, FieldValue, Function, Happening, ProbePoint, Probes, RecordField, Tracepoint,
+    Event, FIRST_TRACEPOINT, FieldValue, Function, Happening, ProbePoint, Probes, RecordField, Tracepoint,
 };
 pub use random::Random;
 pub use route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};

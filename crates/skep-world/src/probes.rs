@@ -17,8 +17,8 @@ const SIZE: u64 = 256;
 const COMMON: usize = 8;
 /// The most bytes of a record that programs can read.
 const MOST: usize = 8192;
-/// The number of the first tracepoint.
-const FIRST_ID: u32 = 1000;
+/// The number of the first tracepoint of a machine; the others follow it.
+pub const FIRST_TRACEPOINT: u32 = 1000;
 
 /// What a machine has that can be probed, and the events that somebody wrote down for it.
 #[derive(Clone, Debug, Default)]
@@ -156,7 +156,10 @@ impl Probes {
             function.address = end.next_multiple_of(16);
         }
         if function.address >> 63 == 0 || function.address.checked_add(function.size).is_none() {
-            return Err(Error::BadProbe { name: function.name, why: "a kernel's addresses have the highest bit set" });
+            return Err(Error::BadProbe {
+                name: function.name,
+                why: "a kernel's addresses have the highest bit set",
+            });
         }
         let overlaps = |known: &&Function| {
             known.name == function.name
@@ -185,7 +188,10 @@ impl Probes {
     ) -> Result<u32, Error> {
         let full = || format!("{group}/{name}");
         if !is_word(group) || !is_word(name) {
-            return Err(Error::BadProbe { name: full(), why: "letters, digits and underscores make the names" });
+            return Err(Error::BadProbe {
+                name: full(),
+                why: "letters, digits and underscores make the names",
+            });
         }
         if self.tracepoint(group, name).is_some() {
             return Err(Error::ProbeTaken { name: full(), by: full() });
@@ -202,7 +208,7 @@ impl Probes {
         if end > MOST {
             return Err(Error::BadProbe { name: full(), why: "a record has at most 8,192 bytes" });
         }
-        let id = FIRST_ID + self.tracepoints.len() as u32;
+        let id = FIRST_TRACEPOINT + self.tracepoints.len() as u32;
         let (group, name) = (group.to_owned(), name.to_owned());
         self.tracepoints.push(Tracepoint { group, name, id, fields: all });
         Ok(id)
@@ -257,6 +263,16 @@ impl Probes {
             }
             ProbePoint::Binary { path, .. } if self.binaries.contains(path) => Ok(()),
             ProbePoint::Binary { path, .. } => Err(Error::NoProbe { name: path.display().to_string() }),
+        }
+    }
+
+    /// The address of a place in the kernel; 0 for others.
+    pub fn address(&self, point: &ProbePoint) -> u64 {
+        match point {
+            ProbePoint::Function { name, offset } => {
+                self.function(name).map_or(0, |function| function.address.saturating_add(*offset))
+            }
+            ProbePoint::Binary { .. } => 0,
         }
     }
 

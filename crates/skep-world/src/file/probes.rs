@@ -158,7 +158,11 @@ fn event(of: EventOf, probes: &Probes) -> Result<Event, crate::Error> {
             };
             Happening::Call { point, arguments: words(&of.arguments), result }
         }
-        _ => return Err(bad("an event is of one function, tracepoint or binary; a tracepoint's alone has values")),
+        _ => {
+            return Err(bad(
+                "an event is of one function, tracepoint or binary; a tracepoint's alone has values",
+            ));
+        }
     };
     let (system_call, after) = (of.system_call, of.after.map(|span| span.0));
     Ok(Event { name: of.name, what, system_call, after })
@@ -179,7 +183,8 @@ mod tests {
     use crate::{Happening, ProbePoint};
 
     fn example() -> String {
-        let lines = include_str!("probes.rs").lines().map(|line| line.strip_prefix("//!").unwrap_or_default());
+        let lines =
+            include_str!("probes.rs").lines().map(|line| line.strip_prefix("//!").unwrap_or_default());
         let inside = lines.skip_while(|line| !line.contains("```toml")).skip(1);
         inside.take_while(|line| !line.contains("```")).collect::<Vec<_>>().join("\n")
     }

@@ -12,6 +12,7 @@
 mod calls;
 mod events;
 mod files;
+mod folder;
 mod open;
 
 use crate::listener::Answer;
@@ -75,7 +76,7 @@ impl Probes {
             root: prepared.root,
             definitions: prepared.definitions,
             binaries,
-            events: Mutex::new(Events::new(prepared.directory, probes.tracepoints().len() as u32)),
+            events: Mutex::new(Events::new(prepared.events, probes.tracepoints().len() as u32)),
         })
     }
 

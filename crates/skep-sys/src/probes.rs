@@ -25,6 +25,8 @@ const PERF_EVENT: u32 = 7;
 const F_RETURN: u32 = 1;
 /// The most probes of one link.
 const MOST: u32 = 1 << 20;
+/// The most bytes of all symbols of a link.
+const MOST_TEXT: usize = 1 << 24;
 /// The most bytes of a symbol and of a path, with their ends.
 const SYMBOL: usize = 512;
 const PATH: usize = 4096;
@@ -273,9 +275,13 @@ fn list<E: Engine>(caller: &mut impl Caller<E>, address: u64, count: u32) -> Res
 
 /// The texts at a list of addresses.
 fn texts<E: Engine>(caller: &mut impl Caller<E>, address: u64, count: u32) -> Result<Vec<String>, Errno> {
-    let mut all = Vec::new();
+    let (mut all, mut bytes) = (Vec::new(), 0);
     for address in list(caller, address, count)? {
         let text = read_text(caller, address, SYMBOL)?;
+        bytes += text.len();
+        if bytes > MOST_TEXT {
+            return Err(Errno::ENOMEM);
+        }
         // No function has a name like that.
         all.push(String::from_utf8(text).or(Err(Errno::ESRCH))?);
     }

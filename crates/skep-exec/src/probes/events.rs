@@ -11,13 +11,13 @@
 //! registers.
 
 use super::Probes;
+use super::folder::Folder;
 use crate::process::Process;
 use crate::table::{FileId, id_of, number};
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use skep::sys::ProbeRequest;
 use skep_sys::Errno;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const UPROBES: usize = 1;
 
 /// What is defined.
 pub(super) struct Events {
-    directory: PathBuf,
+    directory: Folder,
     next: u64,
     defined: Vec<Defined>,
     /// What processes have open for writing: nothing can be written to these themselves.
@@ -52,7 +52,7 @@ struct Defined {
 }
 
 impl Events {
-    pub(super) fn new(directory: PathBuf, tracepoints: u32) -> Self {
+    pub(super) fn new(directory: Folder, tracepoints: u32) -> Self {
         Self { directory, next: FIRST, defined: Vec::new(), files: [None, None], tracepoints }
     }
 
@@ -170,19 +170,13 @@ impl Events {
         if !word(&group) || !word(&name) {
             return Err(Errno::EINVAL);
         }
-        let path = self.directory.join("events").join(&group).join(&name);
-        if path.exists() {
-            return Err(Errno::EEXIST);
-        }
         // It is known before it can be opened.
         let opened = process.engine.open_probe(request.clone(), None, false);
         opened.map_err(|error| if error == Errno::ENOENT { error } else { Errno::EINVAL })?;
         let id = self.next;
         let text = format!("name: {name}\nID: {id}\nformat:\n");
-        let made = fs::create_dir_all(&path)
-            .and_then(|()| fs::write(path.join("format"), text))
-            .and_then(|()| fs::write(path.join("id"), format!("{id}\n")));
-        made.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        let files = [("format", &*text), ("id", &*format!("{id}\n"))];
+        self.directory.add((&group, &name), &files)?;
         self.next += 1;
         let place = place.to_owned();
         self.defined.push(Defined { which, id, group, name, place, returns, request, open: Arc::new(()) });
@@ -191,10 +185,7 @@ impl Events {
 
     fn remove(&mut self, at: usize) {
         let gone = self.defined.remove(at);
-        let group = self.directory.join("events").join(&gone.group);
-        // A directory that stays is in nobody's way but that of one with its name.
-        let _removed = fs::remove_dir_all(group.join(&gone.name));
-        let _empty = fs::remove_dir(group);
+        self.directory.remove((&gone.group, &gone.name), &["format", "id"]);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Both are directories of ordinary files that are mounted over the kernel's. What a process reads there is what the
 //! world has; what it writes is seen by its descriptor's number (`netlink::HIGH`).
 
+use super::folder::Folder;
 use crate::files::Files;
 use crate::probed::Mount;
 use crate::table::FileId;
@@ -26,8 +27,8 @@ pub(super) const UPROBE: u32 = 1_000_002;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) mounts: Vec<Mount>,
-    /// The tracing file system.
-    pub(super) directory: PathBuf,
+    /// The directory of tracepoints.
+    pub(super) events: Folder,
     pub(super) root: FileId,
     pub(super) definitions: [FileId; 2],
     /// Files whose opening lets an event happen, by its name.
@@ -72,7 +73,8 @@ pub(crate) fn prepare(files: &Files, probes: &Probes) -> io::Result<Prepared> {
         let from = CString::new(from.as_os_str().as_bytes()).ok()?;
         Some((from, CString::new(to).ok()?, libc::MS_BIND))
     });
-    Ok(Prepared { mounts: mounts.collect(), directory: directory.clone(), root, definitions, fires })
+    let events = Folder::open(&directory.join("events"))?;
+    Ok(Prepared { mounts: mounts.collect(), events, root, definitions, fires })
 }
 
 /// The types of perf events: the kernel's, and those of probes, which are the world's.

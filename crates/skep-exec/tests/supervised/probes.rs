@@ -23,7 +23,7 @@ const BINARY: &str = "/proc/self/exe";
 
 /// The world of scenarios that have probes.
 pub(super) fn world(scenario: &str) -> Option<World> {
-    scenario.starts_with("probes").then(|| {
+    (scenario == "watches").then(|| {
         let mut machine = Machine::new();
         let probes = &mut machine.probes;
         for name in ["first", "second.isra.0"] {
@@ -134,14 +134,14 @@ fn link(program: i32, target: i32, cookie: u64) -> Result<i32, i32> {
 /// What the application does.
 pub(super) fn application(scenario: &str) -> bool {
     match scenario {
-        "probes" => {
+        "watches" => {
             functions();
             many();
             tracepoints();
             definitions();
             binaries();
         }
-        "unprobed" => {
+        "unwatched" => {
             assert!(std::fs::metadata(format!("{TRACING}/fire")).is_err());
             let attach = [PERF_EVENT, KPROBE_MULTI, UPROBE_MULTI];
             for (attach, expected) in attach.into_iter().zip([0, KPROBE_MULTI, UPROBE_MULTI]) {
@@ -319,7 +319,7 @@ fn binaries() {
 
 #[test]
 fn programs_at_probes_of_a_world_run_when_its_events_happen() {
-    let Some((status, log, missing)) = supervised("probes") else { return };
+    let Some((status, log, missing)) = supervised("watches") else { return };
     if missing.is_empty() {
         assert!(status.success());
         let named = log.iter().any(|line| line.contains("/proc/version"));
@@ -329,7 +329,7 @@ fn programs_at_probes_of_a_world_run_when_its_events_happen() {
 
 #[test]
 fn without_probes_in_the_world_they_are_refused_as_ever() {
-    let Some((status, ..)) = supervised("unprobed") else { return };
+    let Some((status, ..)) = supervised("unwatched") else { return };
     assert!(status.success());
 }
 

@@ -59,7 +59,7 @@ pub struct ProbeEvent {
 /// A program at probes. Dropping it detaches the program.
 #[derive(Debug)]
 pub struct Probing {
-    _links: Vec<ProbeLink>,
+    _link: ProbeLink,
     event: Option<Arc<ProbeEvent>>,
 }
 
@@ -224,7 +224,7 @@ impl SysEngine {
         let link = link.map_err(|error| refusal(&error))?;
         *slot = Some(program.id());
         drop(slot);
-        Ok(Probing { _links: vec![link], event: Some(Arc::clone(event)) })
+        Ok(Probing { _link: link, event: Some(Arc::clone(event)) })
     }
 
     pub(super) fn attach_functions(
@@ -236,7 +236,13 @@ impl SysEngine {
     ) -> Result<(Probing, Vec<u64>), Errno> {
         let machine = self.probed()?.machine();
         let probes = &machine.probes;
+        let asked = match functions {
+            Functions::Named(names) => names.len(),
+            Functions::At(addresses) => addresses.len(),
+        };
         let found: Vec<&skep_world::Function> = match functions {
+            // Some are asked for twice: what would take long fails at once.
+            Functions::At(_) if asked > probes.functions().count() => return Err(Errno::EINVAL),
             Functions::Named(names) => {
                 let found = names.iter().map(|name| probes.function(name).ok_or(Errno::ESRCH));
                 found.collect::<Result<_, _>>()?
@@ -254,16 +260,19 @@ impl SysEngine {
             return Err(Errno::EINVAL);
         }
         let addresses = all.iter().map(|(function, _)| function.address).collect();
-        let links = all.iter().map(|(function, at)| {
+        let all = all.iter().map(|(function, at)| {
             let point = ProbePoint::function(&function.name);
             let probe = match when {
                 When::Entry => Probe::Entry(point),
                 When::Return => Probe::Return(point),
                 When::Session => Probe::Session(point),
             };
-            self.attach_one(program, probe, cookies.get(*at).copied().unwrap_or(0), None)
+            (
+                probe,
+                ProbeOptions { cookie: cookies.get(*at).copied().unwrap_or(0), ..ProbeOptions::default() },
+            )
         });
-        Ok((Probing { _links: links.collect::<Result<_, _>>()?, event: None }, addresses))
+        Ok((self.attach_all(program, all)?, addresses))
     }
 
     pub(super) fn attach_binary(
@@ -272,12 +281,13 @@ impl SysEngine {
         program: &ProgramObject<Self>,
         cookies: &[u64],
     ) -> Result<Probing, Errno> {
-        let links = places.offsets.iter().enumerate().map(|(at, offset)| {
+        let all = places.offsets.iter().enumerate().map(|(at, offset)| {
             let point = ProbePoint::binary(&places.path, *offset);
             let probe = if places.returns { Probe::Return(point) } else { Probe::Entry(point) };
-            self.attach_one(program, probe, cookies.get(at).copied().unwrap_or(0), places.process)
+            let cookie = cookies.get(at).copied().unwrap_or(0);
+            (probe, ProbeOptions { cookie, process: places.process, enabled: None })
         });
-        Ok(Probing { _links: links.collect::<Result<_, _>>()?, event: None })
+        self.attach_all(program, all)
     }
 
     pub(super) fn attach_raw(
@@ -290,19 +300,16 @@ impl SysEngine {
         if !machine.probes.tracepoints().iter().any(|known| known.name() == name) {
             return Ok(None);
         }
-        let link = self.attach_one(program, Probe::RawTracepoint(name.to_owned()), cookie, None)?;
-        Ok(Some(Probing { _links: vec![link], event: None }))
+        let options = ProbeOptions { cookie, ..ProbeOptions::default() };
+        self.attach_all(program, [(Probe::RawTracepoint(name.to_owned()), options)]).map(Some)
     }
 
-    fn attach_one(
+    fn attach_all(
         &self,
         program: &ProgramObject<Self>,
-        probe: Probe,
-        cookie: u64,
-        process: Option<u32>,
-    ) -> Result<ProbeLink, Errno> {
-        let options = ProbeOptions { cookie, process, enabled: None };
-        let link = self.probed()?.probe(program.program().program(), probe, options);
-        link.map_err(|error| refusal(&error))
+        probes: impl IntoIterator<Item = (Probe, ProbeOptions)>,
+    ) -> Result<Probing, Errno> {
+        let link = self.probed()?.probe_all(program.program().program(), probes);
+        Ok(Probing { _link: link.map_err(|error| refusal(&error))?, event: None })
     }
 }

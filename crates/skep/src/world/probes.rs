@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::program::Program;
 pub use registers::Registers;
-use skep_world::{Event, Happening, ProbePoint};
+use skep_world::{Event, Happening, Machine, ProbePoint};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -107,16 +107,25 @@ pub struct ProbeOptions {
 /// The attachment of a program to a probe. Dropping it detaches the program; a run that has begun ends.
 #[derive(Debug)]
 pub struct ProbeLink {
-    all: Arc<Attachments>,
-    attached: Arc<Attached>,
+    attachments: Arc<Attachments>,
+    id: u64,
 }
 
-/// What is attached, in the order of attachment.
+/// What is attached.
 #[derive(Debug, Default)]
-pub(super) struct Attachments(Mutex<Vec<Arc<Attached>>>);
+pub(super) struct Attachments(Mutex<List>);
+
+#[derive(Debug, Default)]
+struct List {
+    next_id: u64,
+    /// In the order of attachment.
+    all: Vec<Arc<Attached>>,
+}
 
 #[derive(Debug)]
 struct Attached {
+    /// That of its link.
+    id: u64,
     probe: Probe,
     program: Program,
     /// The address of the function, for `bpf_get_func_ip`.
@@ -131,14 +140,20 @@ enum Part {
 }
 
 impl Attachments {
-    fn with<T>(&self, change: impl FnOnce(&mut Vec<Arc<Attached>>) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut List) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Drop for ProbeLink {
     fn drop(&mut self) {
-        self.all.with(|all| all.retain(|other| !Arc::ptr_eq(other, &self.attached)));
+        let mut ended = Vec::new();
+        // At once: a link may have very many. What they hold is let go without the lock.
+        self.attachments.with(|list| {
+            let (own, others) = std::mem::take(&mut list.all).into_iter().partition(|one| one.id == self.id);
+            (ended, list.all) = (own, others);
+        });
+        drop::<Vec<Arc<Attached>>>(ended);
     }
 }
 
@@ -174,13 +189,37 @@ impl World {
     /// [`Error::RecordSize`] if it reads more than the tracepoint's record has; [`Error::OtherWorld`] if its runtime
     /// does not see this world.
     pub fn probe(&self, program: &Program, probe: Probe, options: ProbeOptions) -> Result<ProbeLink, Error> {
+        self.probe_all(program, [(probe, options)])
+    }
+
+    /// The same for many probes, by one link.
+    pub(crate) fn probe_all(
+        &self,
+        program: &Program,
+        probes: impl IntoIterator<Item = (Probe, ProbeOptions)>,
+    ) -> Result<ProbeLink, Error> {
         let machine = self.machine();
+        let id = self.probes.with(|list| {
+            list.next_id += 1;
+            list.next_id
+        });
+        let attached = probes.into_iter().map(|(probe, options)| {
+            let address = self.check_probe(&machine, program, &probe)?;
+            Ok(Arc::new(Attached { id, probe, program: program.clone(), address, options }))
+        });
+        let attached = attached.collect::<Result<Vec<_>, Error>>()?;
+        self.probes.with(|list| list.all.extend(attached));
+        Ok(ProbeLink { attachments: Arc::clone(&self.probes), id })
+    }
+
+    /// Checks that a program may run at a probe. Returns the address of the function there.
+    fn check_probe(&self, machine: &Machine, program: &Program, probe: &Probe) -> Result<u64, Error> {
         if !Arc::ptr_eq(&program.shared().surroundings, &self.surroundings) {
             return Err(Error::OtherWorld { program: program.name().to_owned() });
         }
         let missing = |name: &str| skep_world::Error::NoProbe { name: name.to_owned() };
         let mut address = 0;
-        match &probe {
+        match probe {
             Probe::Entry(point) | Probe::Return(point) | Probe::Session(point) => {
                 machine.probes.check(point)?;
                 if let ProbePoint::Function { name, offset } = point {
@@ -207,7 +246,7 @@ impl World {
                 }
             }
         }
-        let (types, expected): (&[&str], _) = match &probe {
+        let (types, expected): (&[&str], _) = match probe {
             Probe::Tracepoint { .. } => (&["tracepoint"], "programs of type tracepoint"),
             Probe::RawTracepoint(_) => {
                 (&["raw_tracepoint", "raw_tracepoint_writable"], "programs of type raw_tracepoint")
@@ -220,10 +259,7 @@ impl World {
             let program = program.name().to_owned();
             return Err(Error::WrongAttachment { program, expected: expected.to_owned(), given });
         }
-        let program = program.clone();
-        let attached = Arc::new(Attached { probe, program, address, options });
-        self.probes.with(|all| all.push(Arc::clone(&attached)));
-        Ok(ProbeLink { all: Arc::clone(&self.probes), attached })
+        Ok(address)
     }
 
     /// Something happens: runs all programs that are attached there, on this thread, in the order of their attachment.
@@ -237,7 +273,8 @@ impl World {
     pub fn fire(&self, fired: Fired<'_>, process: Option<u32>) -> Result<Ran, Error> {
         let process = process.or_else(|| self.machine().task.as_ref().map(|task| task.tgid));
         let watching = |attached: &Arc<Attached>| attached.watches(&fired) && attached.runs_in(process);
-        let all: Vec<_> = self.probes.with(|all| all.iter().filter(|one| watching(one)).cloned().collect());
+        let all: Vec<_> =
+            self.probes.with(|list| list.all.iter().filter(|one| watching(one)).cloned().collect());
         let mut ran = Ran::default();
         let mut ended = Vec::new();
         for attached in &all {

@@ -106,18 +106,22 @@ impl Probes {
         }
     }
 
-    /// Lets events happen at their times, until nobody is left to see them.
-    pub(crate) fn keep_time(&self, engine: &SysEngine, turn: &Turn) {
-        let start = Instant::now();
+    /// Lets events happen at their times, until nobody is left to see them. Returns how many programs ran.
+    pub(crate) fn keep_time(&self, engine: &SysEngine, turn: &Turn) -> u64 {
+        let (start, mut ran) = (Instant::now(), 0);
         for event in &self.timed {
-            while start.elapsed() < event.after.unwrap_or_default() {
+            loop {
                 if turn.is_over() {
-                    return;
+                    return ran;
+                }
+                if start.elapsed() >= event.after.unwrap_or_default() {
+                    break;
                 }
                 std::thread::sleep(STEP);
             }
-            let _ran = engine.fire_event(event, None);
+            ran += engine.fire_event(event, None).map_or(0, |ran| ran.programs);
         }
+        ran
     }
 
     pub(crate) fn has_timed(&self) -> bool {
@@ -185,5 +189,41 @@ impl Probes {
     /// What a tracepoint of that number is, and a hold on it while it is open.
     fn tracepoint(&self, id: u64) -> Option<(skep::sys::ProbeRequest, Arc<()>)> {
         self.events.lock().request(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+    use skep::abi::ProgramType;
+    use skep::world::{Function, Happening, Machine, Probe, ProbeOptions, ProbePoint, World};
+    use skep::{Object, Runtime};
+
+    #[test]
+    fn events_happen_at_their_times_while_somebody_is_there() {
+        let (mut machine, point) = (Machine::new(), ProbePoint::function("f"));
+        machine.probes.add_function(Function { name: "f".to_owned(), address: 0, size: 0 }).unwrap();
+        for (name, after) in [("late", Some(3)), ("early", Some(1)), ("never", None)] {
+            let what = Happening::Call { point: point.clone(), arguments: Vec::new(), result: None };
+            let (name, after) = (name.to_owned(), after.map(Duration::from_millis));
+            machine.probes.add_event(Event { name, what, system_call: None, after }).unwrap();
+        }
+        let world = World::new(machine);
+        let runtime = Runtime::builder().world(&world).build().unwrap();
+        let insns = skep::isa::assemble("r0 = 0\nexit").unwrap();
+        let kind = ProgramType::from_name("kprobe").unwrap();
+        let loaded = runtime.load(&Object::from_insns("p", kind, insns)).unwrap();
+        let options = ProbeOptions::default();
+        let _link = world.probe(&loaded.programs()[0], Probe::Entry(point), options).unwrap();
+        let prepared = prepare(&Files::new().unwrap(), &world.machine().probes).unwrap();
+        let engine = SysEngine::new(runtime, Some(world));
+        let probes = Probes::new(&engine, prepared).unwrap();
+        let names: Vec<_> = probes.timed.iter().map(|event| &*event.name).collect();
+        assert_eq!(names, ["early", "late"]);
+        let turn = Turn::default();
+        assert_eq!(probes.keep_time(&engine, &turn), 2);
+        turn.end();
+        assert_eq!(probes.keep_time(&engine, &turn), 0, "nobody is there");
     }
 }

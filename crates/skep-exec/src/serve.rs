@@ -90,7 +90,9 @@ impl Server {
             }
             scope.spawn(|| self.close(scope, &crew));
             if let Some(probes) = self.probes.as_ref().filter(|probes| probes.has_timed()) {
-                scope.spawn(|| probes.keep_time(self.system.engine(), &crew.turn));
+                scope.spawn(|| {
+                    probes.keep_time(self.system.engine(), &crew.turn);
+                });
             }
         });
         self.table.settle(true);

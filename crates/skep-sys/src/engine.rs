@@ -236,7 +236,8 @@ pub trait Engine: Sized + 'static {
         cookie: u64,
     ) -> Result<Self::Probing, Errno>;
 
-    /// Attaches a program to functions of the kernel. Without cookies these are 0. Returns the addresses as well.
+    /// Attaches a program to functions of the kernel. Without cookies these are 0. Returns the addresses as
+    /// well, in ascending order, with the cookie of each.
     ///
     /// # Errors
     ///
@@ -247,7 +248,7 @@ pub trait Engine: Sized + 'static {
         when: When,
         program: &ProgramObject<Self>,
         cookies: &[u64],
-    ) -> Result<(Self::Probing, Vec<u64>), Errno>;
+    ) -> Result<(Self::Probing, Vec<(u64, u64)>), Errno>;
 
     /// Attaches a program to places in a binary. Without cookies these are 0.
     ///
@@ -551,9 +552,9 @@ pub enum Place {
     },
     /// Functions of the kernel, many at once.
     Functions {
-        /// Their addresses.
+        /// Their addresses, in ascending order.
         addresses: Vec<u64>,
-        /// Their cookies, if they have any.
+        /// The cookie of each.
         cookies: Vec<u64>,
         /// `BPF_F_KPROBE_MULTI_RETURN`, or 0.
         flags: u32,

@@ -364,8 +364,7 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
             }
             let shown: Vec<u64> = addresses.iter().map(|at| if seen { *at } else { 0 }).collect();
             numbers(caller, to, count, &shown)?;
-            let none = alloc::vec![0; addresses.len()];
-            numbers(caller, cookies_to, count, if cookies.is_empty() { &none } else { cookies })?;
+            numbers(caller, cookies_to, count, cookies)?;
             short = to != 0 && (count as usize) < addresses.len();
         }
         Place::Binary { path, offsets, counters, cookies, flags, process } => {

@@ -199,7 +199,9 @@ impl<E: Engine> System<E> {
             (false, 0) => When::Entry,
             _ => When::Return,
         };
-        let (probing, addresses) = self.engine().probe_functions(&functions, when, &program, &cookies)?;
+        let (probing, all) = self.engine().probe_functions(&functions, when, &program, &cookies)?;
+        let addresses = all.iter().map(|(address, _)| *address).collect();
+        let cookies = all.iter().map(|(_, cookie)| *cookie).collect();
         let place = Place::Functions { addresses, cookies, flags };
         self.link_holding(caller, program, place, Held::Probing(probing))
     }

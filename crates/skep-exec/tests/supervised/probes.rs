@@ -5,7 +5,6 @@ use super::{ONE, bpf, hash, lookup, supervised};
 use skep::world::{Event, Function, Happening, Machine, ProbePoint, World};
 use std::io;
 use std::process::Command;
-use std::time::Duration;
 
 const TRACING: &str = "/sys/kernel/tracing";
 const DEVICES: &str = "/sys/bus/event_source/devices";
@@ -37,16 +36,15 @@ pub(super) fn world(scenario: &str) -> Option<World> {
         let (group, name) = ("group".to_owned(), "point".to_owned());
         let trace = Happening::Trace { group, name, record: vec![0; 16], arguments: vec![3] };
         let (first, second) = (ProbePoint::function("first"), ProbePoint::function("second.isra.0"));
-        let (system_call, after) = (Some("getppid".to_owned()), Some(Duration::from_millis(1)));
-        for (name, what, system_call, after) in [
-            ("call", call(first.clone()), None, None),
-            ("inner", call(second), None, None),
-            ("pass", trace, None, None),
-            ("inside", call(ProbePoint::binary(own, 64)), None, None),
-            ("parent", call(first.clone()), system_call, None),
-            ("early", call(first), None, after),
+        let system_call = Some("getppid".to_owned());
+        for (name, what, system_call) in [
+            ("call", call(first.clone()), None),
+            ("inner", call(second), None),
+            ("pass", trace, None),
+            ("inside", call(ProbePoint::binary(own, 64)), None),
+            ("parent", call(first), system_call),
         ] {
-            probes.add_event(Event { name: name.to_owned(), what, system_call, after }).unwrap();
+            probes.add_event(Event { name: name.to_owned(), what, system_call, after: None }).unwrap();
         }
         World::new(machine)
     })

@@ -233,7 +233,7 @@ impl SysEngine {
         when: When,
         program: &ProgramObject<Self>,
         cookies: &[u64],
-    ) -> Result<(Probing, Vec<u64>), Errno> {
+    ) -> Result<(Probing, Vec<(u64, u64)>), Errno> {
         let machine = self.probed()?.machine();
         let probes = &machine.probes;
         let asked = match functions {
@@ -259,7 +259,8 @@ impl SysEngine {
         if all.windows(2).any(|two| two[0].0.address == two[1].0.address) {
             return Err(Errno::EINVAL);
         }
-        let addresses = all.iter().map(|(function, _)| function.address).collect();
+        let cookie = |at: usize| cookies.get(at).copied().unwrap_or(0);
+        let told = all.iter().map(|(function, at)| (function.address, cookie(*at))).collect();
         let all = all.iter().map(|(function, at)| {
             let point = ProbePoint::function(&function.name);
             let probe = match when {
@@ -267,12 +268,9 @@ impl SysEngine {
                 When::Return => Probe::Return(point),
                 When::Session => Probe::Session(point),
             };
-            (
-                probe,
-                ProbeOptions { cookie: cookies.get(*at).copied().unwrap_or(0), ..ProbeOptions::default() },
-            )
+            (probe, ProbeOptions { cookie: cookie(*at), ..ProbeOptions::default() })
         });
-        Ok((self.attach_all(program, all)?, addresses))
+        Ok((self.attach_all(program, all)?, told))
     }
 
     pub(super) fn attach_binary(

@@ -28,6 +28,8 @@ const WAITED_FOR: u32 = 0x0fff_ffff;
 enum Target {
     Map(Arc<MapObject<SysEngine>>),
     Event(Arc<PerfEvent>),
+    /// Of a probe, which has no samples.
+    Probe,
 }
 
 /// What a descriptor refers to, if it is that.
@@ -35,6 +37,9 @@ fn target_of(process: &Process<'_>, descriptor: i32) -> Option<Target> {
     let (file, _) = process.file(descriptor).ok()?;
     if let Some(event) = process.table.find_event(file) {
         return Some(Target::Event(event));
+    }
+    if process.table.find_probe(file).is_some() {
+        return Some(Target::Probe);
     }
     match process.table.find(file)?.object() {
         Object::Map(map) => Some(Target::Map(Arc::clone(map))),
@@ -47,6 +52,7 @@ impl Target {
         match self {
             Self::Map(map) => map.map().map().bell(),
             Self::Event(event) => Some(event.bell()),
+            Self::Probe => None,
         }
     }
 
@@ -54,6 +60,7 @@ impl Target {
         match self {
             Self::Map(map) => map.map().map().ring_query(0) != 0,
             Self::Event(event) => event.has_unread(),
+            Self::Probe => false,
         }
     }
 }
@@ -65,6 +72,7 @@ pub(crate) fn mmap(process: &Process<'_>, arguments: [u64; 6]) -> Answer {
     let map = match target_of(process, descriptor as i32) {
         Some(Target::Map(map)) => map,
         Some(Target::Event(event)) => return perf::mmap(&event, len, writes, offset),
+        Some(Target::Probe) => return Answer::Error(Errno::EINVAL),
         None => return Answer::Continue,
     };
     match may_map(&map, len, offset, writes) {

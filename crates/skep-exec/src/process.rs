@@ -5,13 +5,14 @@ use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
 use crate::netlink;
+use crate::probes::{self, Opened, Probes};
 use crate::procfs::written;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
-use skep::sys::SysEngine;
+use skep::sys::{ProbeEvent, SysEngine};
 use skep_sys::{Access, Caller, ControlGroup, Errno, Handle, Object};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +31,8 @@ pub(crate) struct Process<'a> {
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
+    /// The world's probes, if it has any.
+    pub(crate) probes: Option<&'a Probes>,
     /// Where it is noted what lacks.
     pub(crate) engine: &'a SysEngine,
     /// Signals of the whole process that waited when it was last asked.
@@ -96,6 +99,44 @@ impl Process<'_> {
     pub(crate) fn event(&self, descriptor: i32) -> Option<Arc<PerfEvent>> {
         let (file, _) = self.file(descriptor).ok()?;
         self.table.find_event(file)
+    }
+
+    /// The perf event of a descriptor, if it is one of a probe.
+    pub(crate) fn opened_probe(&self, descriptor: i32) -> Option<Arc<Opened>> {
+        self.probes?;
+        let (file, _) = self.file(descriptor).ok()?;
+        self.table.find_probe(file)
+    }
+
+    /// The number of its process; `None` if it is gone.
+    pub(crate) fn group(&self) -> Option<u32> {
+        self.status("Tgid:")
+    }
+
+    /// The process of a thread of that number.
+    pub(crate) fn group_of(&self, thread: u32) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    }
+
+    /// The file that a path of its leads to.
+    pub(crate) fn file_of(&self, directory: Option<i32>, path: &[u8]) -> Result<FileId, Errno> {
+        let path = self.start(directory, path)?;
+        let status = fstat(self.open(&path, OFlags::PATH, Mode::empty())?).map_err(number)?;
+        Ok((status.st_dev, status.st_ino))
+    }
+
+    /// The same for an ordinary file.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] for others.
+    pub(crate) fn ordinary_file(&self, path: &[u8]) -> Result<FileId, Errno> {
+        let status = fstat(self.look_at(path)?).map_err(number)?;
+        if !rustix::fs::FileType::from_raw_mode(status.st_mode).is_file() {
+            return Err(Errno::EBADF);
+        }
+        Ok((status.st_dev, status.st_ino))
     }
 
     /// Whether a descriptor is a perf event of the kernel's.
@@ -332,6 +373,27 @@ impl Caller<SysEngine> for Process<'_> {
         }
         let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
         self.table.find((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)
+    }
+
+    fn probe(&mut self, descriptor: i32) -> Result<Arc<ProbeEvent>, Errno> {
+        let opened = self.opened_probe(descriptor).ok_or(Errno::EBADF)?;
+        Ok(Arc::clone(&opened.event))
+    }
+
+    fn probe_of(&mut self, process: u32, descriptor: i32) -> Result<Arc<ProbeEvent>, Errno> {
+        let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
+        let opened = self.table.find_probe((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)?;
+        Ok(Arc::clone(&opened.event))
+    }
+
+    fn binary(&mut self, path: &[u8]) -> Result<String, Errno> {
+        let probes = self.probes.ok_or(Errno::ENOENT)?;
+        let path = probes::named(self, probes, path)?;
+        path.into_os_string().into_string().or(Err(Errno::ENOENT))
+    }
+
+    fn has_process(&mut self, process: u32) -> bool {
+        self.group_of(process).is_some()
     }
 
     fn perf_event(&mut self, descriptor: i32) -> Result<Arc<PerfEvent>, Errno> {

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::object::Handle;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A control group: its number, and those of the groups that it is in.
@@ -161,6 +162,44 @@ pub trait Caller<E: Engine> {
 
     /// Whether a signal waits for the thread that calls, or it has gone. Asked while the call takes long. Default: no.
     fn interrupted(&mut self) -> bool {
+        false
+    }
+
+    /// The probe or tracepoint whose perf event a descriptor refers to. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing.
+    fn probe(&mut self, descriptor: i32) -> Result<E::Probe, Errno> {
+        let _no_such_thing = descriptor;
+        Err(Errno::EBADF)
+    }
+
+    /// The same of a descriptor of a process, which may be another process, with the identifier of the program that it
+    /// has. Asked for what [`Caller::handle_of`] does not know. Default: there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOTSUPP`] for other files.
+    fn probe_of(&mut self, process: u32, descriptor: i32) -> Result<E::Probe, Errno> {
+        let _no_such_thing = (process, descriptor);
+        Err(Errno::ENOTSUPP)
+    }
+
+    /// The name under which the engine knows the binary of that path, for probes in it. Default: it knows none.
+    ///
+    /// # Errors
+    ///
+    /// Those of a look at the file; [`Errno::EBADF`] if it is no ordinary file; [`Errno::EOPNOTSUPP`] if the engine
+    /// does not know it.
+    fn binary(&mut self, path: &[u8]) -> Result<String, Errno> {
+        let _no_such_thing = path;
+        Err(Errno::ENOENT)
+    }
+
+    /// Whether there is a process of that number. Default: there is none.
+    fn has_process(&mut self, process: u32) -> bool {
+        let _there_is_none = process;
         false
     }
 

@@ -3,6 +3,8 @@
 use crate::errno::Errno;
 use crate::iterators::Shown;
 use crate::maps::MapObject;
+use crate::probes::{BinaryPlaces, Functions, ProbeInfo, When};
+use crate::programs::ProgramObject;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,6 +27,10 @@ pub trait Engine: Sized + 'static {
     type PerfEvent;
     /// A program at a function of another one. Dropping it detaches the program.
     type Attachment;
+    /// A probe or a tracepoint that clients have opened.
+    type Probe;
+    /// A program at probes. Dropping it detaches the program.
+    type Probing;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -207,6 +213,66 @@ pub trait Engine: Sized + 'static {
         function: u32,
         program: &Self::Program,
     ) -> Result<Self::Attachment, Errno>;
+
+    /// Whether anything can be probed. If not, none of the following is asked.
+    fn has_probes(&self) -> bool;
+
+    /// What a probe is about.
+    fn describe(&self, probe: &Self::Probe) -> ProbeInfo;
+
+    /// The identifier of the program that a probe has.
+    fn program_at(&self, probe: &Self::Probe) -> Option<u32>;
+
+    /// Attaches a program to a probe.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] for a type of program that does not run there, [`Errno::EACCES`] if it reads more of a record
+    /// than there is, [`Errno::EEXIST`] if the probe has a program.
+    fn probe(
+        &self,
+        probe: &Self::Probe,
+        program: &Arc<ProgramObject<Self>>,
+        cookie: u64,
+    ) -> Result<Self::Probing, Errno>;
+
+    /// Attaches a program to functions of the kernel. Without cookies these are 0. Returns the addresses as
+    /// well, in ascending order, with the cookie of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ESRCH`] if a name is unknown, [`Errno::EINVAL`] if an address is.
+    fn probe_functions(
+        &self,
+        functions: &Functions,
+        when: When,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<(Self::Probing, Vec<(u64, u64)>), Errno>;
+
+    /// Attaches a program to places in a binary. Without cookies these are 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] if there is no such binary.
+    fn probe_binary(
+        &self,
+        places: &BinaryPlaces,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<Self::Probing, Errno>;
+
+    /// Attaches a program to a tracepoint, to run on its arguments; `None` if this tracepoint is never passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if it does not fit.
+    fn probe_raw(
+        &self,
+        name: &str,
+        program: &ProgramObject<Self>,
+        cookie: u64,
+    ) -> Result<Option<Self::Probing>, Errno>;
 
     /// Runs these programs at a place from now on, in this order, in place of those that ran there. This library has
     /// checked their types.
@@ -477,6 +543,37 @@ pub enum Place {
     },
     /// A tracepoint, by its name.
     RawTracepoint(String),
+    /// A perf event of a probe or a tracepoint.
+    PerfEvent {
+        /// What it is about.
+        info: ProbeInfo,
+        /// What `bpf_get_attach_cookie` returns there.
+        cookie: u64,
+    },
+    /// Functions of the kernel, many at once.
+    Functions {
+        /// Their addresses, in ascending order.
+        addresses: Vec<u64>,
+        /// The cookie of each.
+        cookies: Vec<u64>,
+        /// `BPF_F_KPROBE_MULTI_RETURN`, or 0.
+        flags: u32,
+    },
+    /// Places in a binary, many at once.
+    Binary {
+        /// The path of its file, as the client gave it.
+        path: String,
+        /// The places.
+        offsets: Vec<u64>,
+        /// Where the binary counts who watches them, if it does.
+        counters: Vec<u64>,
+        /// Their cookies, if they have any.
+        cookies: Vec<u64>,
+        /// `BPF_F_UPROBE_MULTI_RETURN`, or 0.
+        flags: u32,
+        /// The process, or 0 for all.
+        process: u32,
+    },
     /// An iterator.
     Iterator {
         /// The objects that it shows, by Linux's name.

@@ -301,6 +301,16 @@ pub enum Error {
         /// The program.
         program: String,
     },
+    /// A program reads more of a tracepoint's record than there is.
+    #[error("program {program} reads {reads} bytes of the tracepoint's record, which has {record}")]
+    RecordSize {
+        /// The program.
+        program: String,
+        /// Up to which byte it reads.
+        reads: usize,
+        /// The bytes of the record.
+        record: usize,
+    },
     /// Something of a world's machine is missing or taken.
     #[error(transparent)]
     World(#[from] skep_world::Error),

@@ -25,6 +25,9 @@ mod lacking;
 mod log;
 mod maps;
 mod places;
+mod probes;
+#[cfg(test)]
+mod probes_tests;
 mod programs;
 #[cfg(test)]
 mod refusals_tests;
@@ -42,13 +45,15 @@ use places::Places;
 use skep_abi::MapKind;
 use skep_btf::{Btf, CheckFault};
 use skep_sys::{
-    Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
-    ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown, Value,
+    Batch, BinaryPlaces, Client, CoreRelocation, Engine, Errno, Functions, MachineCode, MapRequest, Netkit,
+    Place, ProbeInfo, ProgramFacts, ProgramObject, ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown,
+    Value, When,
 };
 use std::sync::Arc;
 
 pub use lacking::Lack;
 pub use maps::SysMap;
+pub use probes::{ProbeEvent, ProbeRequest, Probing};
 pub use programs::SysProgram;
 
 /// A runtime as the engine of a [`skep_sys::System`].
@@ -124,6 +129,8 @@ impl Engine for SysEngine {
     type Program = SysProgram;
     type PerfEvent = Arc<skep_maps::PerfEvent>;
     type Attachment = Attachment;
+    type Probe = Arc<ProbeEvent>;
+    type Probing = Probing;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -301,7 +308,11 @@ impl Engine for SysEngine {
     }
 
     fn has_tracepoint(&self, name: &str) -> bool {
-        places::has_tracepoint(self.host_types.as_deref(), name)
+        let of_world = |world: &World| {
+            let machine = world.machine();
+            machine.probes.tracepoints().iter().any(|known| known.name() == name)
+        };
+        self.world.as_ref().is_some_and(of_world) || places::has_tracepoint(self.host_types.as_deref(), name)
     }
 
     fn attach(&self, target: &SysProgram, function: u32, program: &SysProgram) -> Result<Attachment, Errno> {
@@ -310,6 +321,55 @@ impl Engine for SysEngine {
         // As after a run.
         self.runtime.release_cpu();
         attached.map_err(|error| errno(&error))
+    }
+
+    fn has_probes(&self) -> bool {
+        Self::has_probes(self)
+    }
+
+    fn describe(&self, probe: &Arc<ProbeEvent>) -> ProbeInfo {
+        probe.info().clone()
+    }
+
+    fn program_at(&self, probe: &Arc<ProbeEvent>) -> Option<u32> {
+        probe.program()
+    }
+
+    fn probe(
+        &self,
+        probe: &Arc<ProbeEvent>,
+        program: &Arc<ProgramObject<Self>>,
+        cookie: u64,
+    ) -> Result<Probing, Errno> {
+        self.attach_probe(probe, program, cookie)
+    }
+
+    fn probe_functions(
+        &self,
+        functions: &Functions,
+        when: When,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<(Probing, Vec<(u64, u64)>), Errno> {
+        self.attach_functions(functions, when, program, cookies)
+    }
+
+    fn probe_binary(
+        &self,
+        places: &BinaryPlaces,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<Probing, Errno> {
+        self.attach_binary(places, program, cookies)
+    }
+
+    fn probe_raw(
+        &self,
+        name: &str,
+        program: &ProgramObject<Self>,
+        cookie: u64,
+    ) -> Result<Option<Probing>, Errno> {
+        self.attach_raw(name, program, cookie)
     }
 
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {

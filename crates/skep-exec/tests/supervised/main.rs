@@ -11,6 +11,7 @@ mod mapped;
 mod netlink;
 mod perf;
 mod preloaded;
+mod probes;
 mod tables;
 
 use skep::Runtime;
@@ -427,6 +428,7 @@ fn application() {
                 || loaders::application(other)
                 || perf::application(other)
                 || netlink::application(other)
+                || probes::application(other)
                 || preloaded::application(other)
                 || tables::application(other);
             assert!(known, "no scenario {other}");
@@ -452,7 +454,7 @@ fn supervise(
     front: FrontChoice,
     within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status,
 ) -> Option<Ran> {
-    let world = netlink::world(scenario);
+    let world = netlink::world(scenario).or_else(|| probes::world(scenario));
     let mut builder = Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true);
     if let Some(world) = &world {
         builder = builder.world(world);

@@ -33,6 +33,8 @@ pub(crate) struct Record {
     foreign_sockets: BTreeSet<u32>,
     /// What is used of an element that an iterator shows.
     element: ElementUse,
+    /// The end of what is read of a context that is plain bytes.
+    context_bytes: u32,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
@@ -132,6 +134,7 @@ impl Record {
             allocated: BTreeSet::new(),
             foreign_sockets: BTreeSet::new(),
             element: ElementUse::default(),
+            context_bytes: 0,
             journal: None,
         }
     }
@@ -308,6 +311,16 @@ impl Record {
         let used = if key { &mut self.element.key } else { &mut self.element.value };
         *used = (*used).max(bytes);
         self.element.writes |= writes;
+    }
+
+    /// Some path uses a context of plain bytes up to there.
+    pub(crate) fn context_bytes(&mut self, end: u32) {
+        self.context_bytes = self.context_bytes.max(end);
+    }
+
+    /// The end of what all paths use.
+    pub(crate) fn context_use(&self) -> u32 {
+        self.context_bytes
     }
 
     /// What all paths use of it.

@@ -295,6 +295,7 @@ impl Transfer<'_> {
                         format!("programs of type {} may not write {name}", self.env.program_type().name);
                     return Err(Violation::new(Code::ReadOnly, text));
                 }
+                self.record.context_bytes((at + i64::from(size)) as u32);
                 Ok(Region::Memory)
             }
             Context::Buffer | Context::Arguments { .. } => {

@@ -36,6 +36,7 @@ mod tests;
 
 use crate::error::Error;
 use crate::extension::Attachment;
+use crate::helpers;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
@@ -192,6 +193,14 @@ impl Engine for SysEngine {
         }
     }
 
+    fn arena_start(&self, map: &SysMap) -> Option<u64> {
+        map.map().arena().and_then(|arena| arena.known_start())
+    }
+
+    fn place_arena(&self, map: &SysMap, address: u64) -> bool {
+        map.map().arena().is_some_and(|arena| arena.set_start(address))
+    }
+
     fn has_lock(&self, map: &SysMap) -> bool {
         map.has_lock()
     }
@@ -258,13 +267,15 @@ impl Engine for SysEngine {
         request: &RunRequest,
         client: &mut dyn Client,
     ) -> Result<RunAnswer, Errno> {
+        let task = program.asks_for_task().then(|| client.task()).flatten();
         let mut runs = run::Runs {
             runtime: &self.runtime,
             waiting: &self.waiting,
             types: self.host_types.as_deref(),
             client,
         };
-        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let run = || run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let answer = helpers::client::as_task(task, run);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer

@@ -418,6 +418,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "page 7 cannot be there")]
     fn a_page_that_cannot_be_written_is_never_there() {
-        Window::new(3, 4).unwrap().add(7, true);
+        let _there = Window::new(3, 4).unwrap().add(7, 1, |_| true);
     }
 }

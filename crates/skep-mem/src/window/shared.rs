@@ -93,8 +93,8 @@ impl Window {
         status.map_or(0, |status| (status.st_blocks as u64) * 512 / Self::PAGE as u64)
     }
 
-    /// The first run of pages from `from` on that the file has, whether they are there or not: its first page, and how
-    /// many. Pages are counted in the window.
+    /// The first run of pages from `from` on that somebody has touched, whether they are there or not: its first page,
+    /// and how many. Pages are counted in the window.
     pub fn touched(&self, from: u32) -> Option<(u32, u32)> {
         let shared = self.shared.as_ref()?;
         let first = self.first();
@@ -281,4 +281,132 @@ fn place(window: &Window, page: u32) -> *mut c_void {
 
 fn bytes(at: u32, count: u32) -> (u64, u64) {
     (u64::from(at) * Window::PAGE as u64, u64::from(count) * Window::PAGE as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// Another mapping of the file, as another process has it.
+    struct Other(*mut c_void, usize);
+
+    impl Other {
+        fn of(window: &Window) -> Self {
+            let len = window.pages as usize * Window::PAGE;
+            let both = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping.
+            let at = unsafe {
+                mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, window.file().unwrap(), 0)
+            };
+            Self(at.unwrap(), len)
+        }
+
+        fn word(&self, at: usize) -> &AtomicU64 {
+            assert!(at + 8 <= self.1);
+            // SAFETY: within the mapping.
+            unsafe { &*self.0.cast::<u8>().add(at).cast() }
+        }
+    }
+
+    impl Drop for Other {
+        fn drop(&mut self) {
+            // SAFETY: mapped above.
+            unsafe { rustix::mm::munmap(self.0, self.1).unwrap() };
+        }
+    }
+
+    /// A word of the window, as a program reaches it.
+    fn word(window: &Window, page: u32) -> &AtomicU64 {
+        // SAFETY: inside the window.
+        unsafe { &*place(window, page).cast() }
+    }
+
+    #[test]
+    fn both_sides_see_the_pages_that_are_there() {
+        let window = Window::in_file("window", 8).unwrap();
+        window.place(100);
+        let other = Other::of(&window);
+        assert!(window.add(101, 2, |_| false));
+        assert_eq!(window.pages_in_file(), 2);
+        word(&window, 101).store(7, Relaxed);
+        assert_eq!(other.word(4096).load(Relaxed), 7);
+        other.word(2 * 4096).store(8, Relaxed);
+        assert_eq!(word(&window, 102).load(Relaxed), 8);
+        // Loads of other pages allocate none.
+        assert_eq!(word(&window, 103).load(Relaxed) + word(&window, 107).load(Relaxed), 0);
+        assert_eq!(window.pages_in_file(), 2);
+        window.remove(101, 1);
+        assert_eq!((word(&window, 101).load(Relaxed), other.word(4096).load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn pages_that_the_other_side_has_touched_are_found_and_accepted() {
+        let window = Window::in_file("window", 8).unwrap();
+        window.place(100);
+        let other = Other::of(&window);
+        other.word(3 * 4096 + 8).store(9, Relaxed);
+        assert_eq!((window.pages_in_file(), window.is_there(103)), (1, false));
+        assert_eq!(word(&window, 103).load(Relaxed), 0);
+        assert_eq!((window.touched(100), window.touched(104)), (Some((103, 1)), None));
+        assert!(window.accept(103, 1));
+        assert!(window.is_there(103));
+        // SAFETY: inside the window.
+        assert_eq!(unsafe { (*place(&window, 103).cast::<[AtomicU64; 2]>())[1].load(Relaxed) }, 9);
+        // A new page has nothing of what was written to it before.
+        other.word(5 * 4096).store(9, Relaxed);
+        assert!(window.add(105, 1, |_| true));
+        assert_eq!((other.word(5 * 4096).load(Relaxed), word(&window, 105).load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn late_stores_stay_here_and_vanish() {
+        let window = Window::in_file("window", 8).unwrap();
+        let other = Other::of(&window);
+        assert!(window.add(2, 3, |_| true));
+        window.remove(3, 1);
+        word(&window, 3).store(1, Relaxed);
+        assert_eq!((window.touched(3), window.pages_in_file()), (None, 2));
+        assert_eq!(other.word(3 * 4096).load(Relaxed), 0);
+        window.remove(3, 1);
+        window.discard(3, 1);
+        assert_eq!(word(&window, 3).load(Relaxed), 0);
+        word(&window, 4).store(5, Relaxed);
+        assert_eq!(other.word(4 * 4096).load(Relaxed), 5, "its neighbour is there");
+    }
+
+    #[test]
+    fn a_window_goes_on_at_its_beginning() {
+        let window = Window::in_file("window", 4).unwrap();
+        window.place(Window::PAGES - 2);
+        let other = Other::of(&window);
+        let first = window.first();
+        assert!(window.add(first, 4, |_| true));
+        for page in 0..4 {
+            word(&window, (first + page) % Window::PAGES).store(1 + u64::from(page), Relaxed);
+            assert_eq!(other.word(page as usize * 4096).load(Relaxed), 1 + u64::from(page));
+            assert!(window.is_there(first + page));
+        }
+        assert!(!window.is_there(2));
+        window.remove(first + 1, 2);
+        window.discard(first + 1, 2);
+        let left: Vec<_> = (0..4).map(|page| other.word(page * 4096).load(Relaxed)).collect();
+        assert_eq!(left, [1, 0, 0, 4]);
+        assert_eq!((word(&window, 0).load(Relaxed), word(&window, 1).load(Relaxed)), (0, 4));
+    }
+
+    #[test]
+    fn the_number_of_mappings_is_bounded() {
+        let pages = 3 * MOST_BORDERS as u32;
+        let window = Window::in_file("window", pages).unwrap();
+        let added = (0..pages).step_by(2).filter(|page| window.add(*page, 1, |_| true)).count();
+        assert!((1..=MOST_BORDERS / 2).contains(&added), "{added}");
+        // What is removed stays readable, and what is next to others can be added.
+        window.remove(0, pages);
+        assert_eq!(word(&window, 0).load(Relaxed), 0);
+        window.discard(0, pages);
+        assert!(window.add(1, pages - 1, |_| true));
+        drop(window);
+        assert!(Window::in_file("window", 1).unwrap().add(0, 1, |_| true));
+    }
 }

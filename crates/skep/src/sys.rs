@@ -41,7 +41,7 @@ use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
 use skep_abi::MapKind;
-use skep_btf::{Btf, CheckFault};
+use skep_btf::{Btf, CheckFault, Malformed};
 use skep_sys::{
     Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
     ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown, Value,
@@ -141,11 +141,7 @@ impl Engine for SysEngine {
             log("Invalid magic");
             return Err(Errno::EINVAL);
         }
-        let types = Btf::parse(bytes).map_err(|error| {
-            log(&error.to_string());
-            Errno::EINVAL
-        })?;
-        types.check().map_err(|malformed| {
+        let mut refused = |malformed: Malformed| {
             log(&malformed.to_string());
             match malformed.fault {
                 CheckFault::Invalid => Errno::EINVAL,
@@ -153,6 +149,15 @@ impl Engine for SysEngine {
                 CheckFault::Endless => Errno::EEXIST,
                 CheckFault::Deep => Errno::E2BIG,
             }
+        };
+        skep_btf::check_sections(bytes).map_err(&mut refused)?;
+        let types = Btf::parse(bytes);
+        if let Ok(types) = &types {
+            types.check().map_err(refused)?;
+        }
+        let types = types.map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
         })?;
         Ok(Arc::new(types))
     }

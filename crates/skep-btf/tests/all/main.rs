@@ -7,5 +7,6 @@ mod oracle;
 mod support;
 
 mod damage;
+mod refused;
 mod system;
 mod types;

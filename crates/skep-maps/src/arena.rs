@@ -19,8 +19,8 @@
 //! An arena for another process is in a file, which that process maps. A page that it touches is allocated by that, as
 //! by a fault in Linux: it is there for programs from their next run, allocation or free on ([`Arena::meet`]).
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::fd::BorrowedFd;
@@ -299,8 +299,9 @@ impl Arena {
 
     /// The address of the first page of these bytes that is not there.
     pub(crate) fn missing(&self, at: u64, len: usize) -> Option<u64> {
-        let missing =
-            self.pages_of(at, len).find(|page| !self.pages.window.is_there(self.pages.window.first() + page))?;
+        let missing = self
+            .pages_of(at, len)
+            .find(|page| !self.pages.window.is_there(self.pages.window.first() + page))?;
         Some(self.start() + u64::from(missing) * PAGE)
     }
 

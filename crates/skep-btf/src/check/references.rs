@@ -96,9 +96,9 @@ impl<'a> References<'a> {
             let behind = |id: u32| self.known.get(id as usize).filter(|known| known.state == State::Done);
             let target = behind(target).map_or(target, |known| known.base);
             let Ok(target) = self.btf.ty(target) else { return Err(of(&ty, "Invalid type_id")) };
-            // Sections and remarks name variables, nothing else does.
-            let names = matches!(ty.kind, Kind::Datasec | Kind::DeclTag);
-            hold(names || target.kind != Kind::Var, &ty, "Invalid type_id")?;
+            // No loop, but a reference that may not be: those of structures and arrays are looked at behind the walk.
+            let alone = matches!(ty.kind, Kind::Ptr | Kind::Var) || ty.kind.is_modifier();
+            hold(!(alone && target.kind == Kind::Var), &ty, "Invalid type_id")?;
             if target.id == 0 || !goes_on(walk, target.kind) {
                 continue;
             }

@@ -84,7 +84,10 @@ fn members_are_where_their_types_may_be() {
             types.bit_fields("s", 8, &[("a", values, offset, 0)]);
         })
     };
-    assert_eq!((of_enum(8), of_enum(4)), ("nothing".to_owned(), "[3] STRUCT Invalid member offset".to_owned()));
+    assert_eq!(
+        (of_enum(8), of_enum(4)),
+        ("nothing".to_owned(), "[3] STRUCT Invalid member offset".to_owned())
+    );
     let float = |size: u32, offset: u32| {
         wrong(|types, _| {
             let float = types.add("float", 16, 0, size, &[]);
@@ -105,6 +108,11 @@ fn one_fault_is_told_before_another() {
         types.add("b", 14, 0, 2, &[0]);
     });
     assert_eq!(variables, "[2] VAR Invalid type_id");
+    let array = wrong(|types, int| {
+        let variable = types.add("a", 14, 0, int, &[0]);
+        types.add("", 3, 0, 0, &[variable, int, 1]);
+    });
+    assert_eq!(array, "[3] ARRAY Invalid elem");
 }
 
 #[test]

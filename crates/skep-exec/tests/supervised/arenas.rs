@@ -78,7 +78,8 @@ fn arena(extra: u64) -> i32 {
 /// A program of the type `syscall` with that arena, or why not.
 fn program(arena: i32, text: &str) -> Result<i32, i32> {
     let types = skep::Btf::parse(TYPES).unwrap();
-    let number = |name: &str| (1..100_000u32).find(|id| types.name(*id).is_ok_and(|known| known == name)).unwrap();
+    let number =
+        |name: &str| (1..100_000u32).find(|id| types.name(*id).is_ok_and(|known| known == name)).unwrap();
     let mut text = text.replace("= map ll", "= map[0] ll");
     for name in ["bpf_arena_alloc_pages", "bpf_arena_free_pages"] {
         text = text.replace(name, &number(name).to_string());
@@ -194,7 +195,9 @@ fn attacks() {
             std::thread::spawn(move || {
                 let mut random = 0x9e37_79b9_7f4a_7c15u64 ^ thread;
                 while !over.load(Relaxed) {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let offset = (random >> 40) as usize % (LEN / 8) * 8;
                     let wild = match random >> 33 & 3 {
                         0 => base + (random >> 20) % (2 * LEN as u64),

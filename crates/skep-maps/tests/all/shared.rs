@@ -441,7 +441,10 @@ fn pages_of_an_arena_that_a_client_touches_are_there_for_programs() {
     assert_eq!(map.arena_alloc_ptr(pages.start(), 1, -1, 0), 0, "it is there");
     client.word(6 * 4096).store(1, Ordering::Relaxed);
     assert_eq!(pages.free(pages.start(), 8), Ok(4));
-    assert_eq!((client.word(0).load(Ordering::Relaxed), client.word(3 * 4096 + 8).load(Ordering::Relaxed)), (0, 0));
+    assert_eq!(
+        (client.word(0).load(Ordering::Relaxed), client.word(3 * 4096 + 8).load(Ordering::Relaxed)),
+        (0, 0)
+    );
 
     // With this flag a touch is a fault in Linux, so nothing is there.
     let map = arena(MapFlags::SEGV_ON_FAULT);

@@ -217,7 +217,8 @@ impl Shared {
     /// Frees pages of the file: they are zero from now on, here and there.
     fn punch(&self, at: u32, count: u32) {
         let (offset, len) = bytes(at, count);
-        let _done = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len);
+        let _done =
+            fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len);
     }
 
     fn mapped(&self, page: u32) -> u8 {
@@ -296,9 +297,8 @@ mod tests {
             let len = window.pages as usize * Window::PAGE;
             let both = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping.
-            let at = unsafe {
-                mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, window.file().unwrap(), 0)
-            };
+            let at =
+                unsafe { mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, window.file().unwrap(), 0) };
             Self(at.unwrap(), len)
         }
 

@@ -1,8 +1,8 @@
 //! Maps and perf events that a process maps or waits for: mmap(2) and epoll_ctl(2) of their descriptors.
 //!
-//! An array with `BPF_F_MMAPABLE`, a ring buffer and an arena are files of memory ([`skep::Map::file`]), so the kernel maps them
-//! once it was looked at what the process asks for. No memory file can be waited for: in its place the process's epoll
-//! descriptor gets the map's bell ([`skep::Map::bell`]), and so it is with perf events ([`perf`]).
+//! An array with `BPF_F_MMAPABLE`, a ring buffer and an arena are files of memory ([`skep::Map::file`]), so the kernel
+//! maps them once it was looked at what the process asks for. No memory file can be waited for: in its place the
+//! process's epoll descriptor gets the map's bell ([`skep::Map::bell`]), and so it is with perf events ([`perf`]).
 
 use crate::listener::Answer;
 use crate::perf;

@@ -55,8 +55,8 @@ pub(super) struct Shared {
 
 impl Window {
     /// A window whose pages are in a file of memory, so that another process can map them: from offset 0 on the
-    /// `pages` pages that can be added, the first of which is to be [placed](Self::place). `name` is for people: `/proc`
-    /// shows it.
+    /// `pages` pages that can be added, the first of which is to be [placed](Self::place). `name` is for people:
+    /// `/proc` shows it.
     ///
     /// # Errors
     ///

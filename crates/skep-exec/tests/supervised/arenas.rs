@@ -210,7 +210,7 @@ fn attacks() {
                         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                         // SAFETY: numbers, and a descriptor of this test.
                         unsafe {
-                            libc::fallocate(again, hole, (random >> 44) as i64 % LEN as i64 & !4095, 8192);
+                            libc::fallocate(again, hole, ((random >> 44) as i64 % LEN as i64) & !4095, 8192);
                             assert_eq!(libc::ftruncate(again, 0), -1);
                             assert_eq!(libc::fcntl(again, libc::F_ADD_SEALS, libc::F_SEAL_FUTURE_WRITE), -1);
                         }

@@ -178,6 +178,8 @@ pub struct ArenaLink {
     pub table: i32,
     /// The upper half of the addresses that the host uses; the lower half is 0.
     pub user: u64,
+    /// The host's addresses with a lower half below this one are in the next 4 GiB; 0 if none is.
+    pub turn: u32,
 }
 
 impl ArenaLink {
@@ -192,7 +194,7 @@ impl ArenaLink {
     pub const fn user_address(self, address: u64) -> u64 {
         match address as u32 {
             0 => 0,
-            low => self.user | low as u64,
+            low => self.user + self.turn as u64 + low.wrapping_sub(self.turn) as u64,
         }
     }
 }

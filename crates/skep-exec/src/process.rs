@@ -19,9 +19,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The kind of arenas.
-const ARENA: u32 = 33;
-
 /// A process that has made a call.
 pub(crate) struct Process<'a> {
     pub(crate) listener: &'a Listener,
@@ -80,14 +77,24 @@ impl Process<'_> {
 
     /// The file of an object, to be given to the process.
     fn file_for(&self, handle: &Handle<SysEngine>) -> Result<OwnedFd, Errno> {
-        if let Object::Map(map) = handle.object()
-            && map.kind() == ARENA
-        {
-            // Its memory cannot be mapped: refused, as by a kernel without such maps.
-            self.engine.note_lack("map kind", "arena");
-            return Err(Errno::EINVAL);
-        }
         self.table.open(handle)
+    }
+
+    /// Where it has mapped a file from its beginning on: the lowest such address.
+    pub(crate) fn mapping_of(&self, (device, inode): FileId) -> Option<u64> {
+        let maps = std::fs::read_to_string(self.path("maps")).ok()?;
+        let at = maps.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (range, offset) = (words.next()?, words.nth(1)?);
+            let (on, file) = (words.next()?, words.next()?);
+            let (major, minor) = on.split_once(':')?;
+            let number = |text| u32::from_str_radix(text, 16).ok();
+            let same = rustix::fs::makedev(number(major)?, number(minor)?) == device
+                && file.parse() == Ok(inode)
+                && offset.trim_start_matches('0').is_empty();
+            same.then(|| u64::from_str_radix(range.split_once('-')?.0, 16).ok()).flatten()
+        });
+        self.still(at).ok().flatten()
     }
 
     /// Whether a descriptor is open.
@@ -252,6 +259,11 @@ impl Caller<SysEngine> for Process<'_> {
         self.listener.add(self.call, file.as_fd())
     }
 
+    fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
+        let (file, _) = self.file(descriptor).ok()?;
+        self.mapping_of(file)
+    }
+
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
         let file = written("bpf_iter", bytes)?;
         self.listener.add(self.call, file.as_fd())
@@ -301,6 +313,11 @@ impl Caller<SysEngine> for Process<'_> {
     fn user(&mut self) -> u32 {
         // It waits for its answer: if it has gone meanwhile, nobody will ask.
         self.status("Uid:").unwrap_or_default()
+    }
+
+    fn task(&mut self) -> Option<(u32, u32)> {
+        let process = self.status("Tgid:")?;
+        Some((process, self.call.thread))
     }
 
     fn interrupted(&mut self) -> bool {

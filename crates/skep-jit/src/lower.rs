@@ -230,7 +230,7 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::AddrSpaceCast { dst, src, to: 0, .. } => self.mov(Width::W32, dst, src),
             Insn::AddrSpaceCast { dst, src, .. } => {
                 let arena = self.parts.arena(slot)?;
-                self.emit.cast_to_user(arena.user, dst, src);
+                self.emit.cast_to_user(arena, dst, src);
             }
             _ if self.plan.slots()[slot].is_arena() => self.arena(slot)?,
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),

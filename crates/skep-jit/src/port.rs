@@ -215,7 +215,7 @@ pub(crate) trait Arenas {
     );
 
     /// `dst` = the lower half of `src` with that upper half, or 0 if the lower half is 0.
-    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg);
+    fn cast_to_user(&mut self, arena: ArenaLink, dst: Reg, src: Reg);
 }
 
 /// The register that receives what memory held before an atomic operation.

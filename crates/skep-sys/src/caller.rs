@@ -149,6 +149,17 @@ pub trait Caller<E: Engine> {
     /// [`Errno::ENOENT`] if there is no such process; otherwise those of [`Caller::handle`].
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno>;
 
+    /// The number of its process, and that of its thread. Default: nobody knows.
+    fn task(&mut self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// Where the caller has mapped the file of a map's descriptor from its beginning on. Default: nowhere.
+    fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
+        let _no_file = descriptor;
+        None
+    }
+
     /// The number of its user, for what programs say of who has loaded them. Default: root's.
     fn user(&mut self) -> u32 {
         0

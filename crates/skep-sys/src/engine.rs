@@ -75,6 +75,14 @@ pub trait Engine: Sized + 'static {
     /// Whether there is the task or the cgroup of that number to which a value of the map may belong.
     fn has_owner(&self, map: &Self::Map, number: u64) -> bool;
 
+    /// Where the caller's addresses of an arena begin, if that is known: by its `map_extra` or
+    /// [`place_arena`](Self::place_arena).
+    fn arena_start(&self, map: &Self::Map) -> Option<u64>;
+
+    /// Says that a caller has mapped an arena at that address. Returns whether its addresses begin there: it may have
+    /// been mapped elsewhere before, or no arena of its size may begin there.
+    fn place_arena(&self, map: &Self::Map, address: u64) -> bool;
+
     /// Whether values of the map have a lock (`struct bpf_spin_lock`).
     fn has_lock(&self, map: &Self::Map) -> bool;
 
@@ -290,6 +298,9 @@ pub type Memory<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
 pub trait Client {
     /// Whether a signal waits for it.
     fn interrupted(&mut self) -> bool;
+
+    /// The number of its process, and that of its thread, if they are known.
+    fn task(&mut self) -> Option<(u32, u32)>;
 
     /// Copies bytes from its memory.
     ///

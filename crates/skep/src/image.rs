@@ -64,6 +64,8 @@ pub(crate) struct Image {
     pub(crate) times: LoadTimes,
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
+    /// Its arena, if another process maps that: see [`Map::meet_touched_pages`].
+    pub(crate) mapped_arena: Option<Arc<Map>>,
     pub(crate) counted: Counted,
     /// The types of its object, if its functions may be replaced and watched.
     pub(crate) types: Option<Arc<Btf>>,

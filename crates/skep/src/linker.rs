@@ -715,6 +715,10 @@ impl<'a> Linker<'a> {
     fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {
         let shared = self.runtime.shared();
         let known = &shared.helpers;
+        // A load of maps alone leaves it open where an arena begins.
+        if !self.object.programs().is_empty() {
+            maps.iter().flatten().filter_map(|map| map.arena()).for_each(|arena| _ = arena.start());
+        }
         Linkage {
             maps: maps.iter().map(|map| map.as_ref().map(|map| map.link()).unwrap_or_default()).collect(),
             helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),

@@ -98,9 +98,11 @@ impl Program {
             }
         };
         let functions = vec![(); verified.functions().len()];
+        let maps = named(&verified, maps);
         let image = Image {
             name: verified.name().into(),
-            maps: named(&verified, maps),
+            mapped_arena: maps.values().find(|map| map.arena().is_some() && map.file().is_some()).cloned(),
+            maps,
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
             // An extension may take one too.
@@ -460,6 +462,9 @@ impl Program {
         };
         if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
+        }
+        if let Some(arena) = &image.mapped_arena {
+            arena.meet_touched_pages();
         }
         let mut env = RunEnv {
             context,

@@ -7,7 +7,7 @@ use crate::helpers;
 use crate::machine_objects::MachineObjects;
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
-use skep_abi::{HelperFn, HelperProto};
+use skep_abi::{HelperFn, HelperProto, RetKind};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
 use skep_text::Arena;
@@ -18,6 +18,9 @@ use std::sync::atomic::AtomicBool;
 #[cfg(feature = "sys")]
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// `bpf_get_smp_processor_id`.
+const GET_SMP_PROCESSOR_ID: u32 = 8;
 
 /// Loads objects and runs their programs. Cheap to clone; clones are the same runtime.
 #[derive(Clone)]
@@ -314,6 +317,11 @@ impl RuntimeBuilder {
         if let Some(taken) = self.taken {
             return Err(taken);
         }
+        let mut helpers = self.helpers;
+        // Programs are verified for this runtime's virtual CPUs, and loaded into no other.
+        if let Some(known) = helpers.get_mut(&GET_SMP_PROCESSOR_ID).filter(|_| self.linux_numbers) {
+            known.proto.ret = RetKind::Range { min: 0, max: i64::from(self.cpus) - 1 };
+        }
         // Calls of helpers are short if the code is near them.
         let near = helpers::PROVIDED[0].1 as usize;
         let domain = Domain::new(self.cpus)?;
@@ -334,7 +342,7 @@ impl RuntimeBuilder {
                 max_walked: self.max_walked,
                 privileged: self.privileged,
                 policy: self.policy,
-                helpers: self.helpers,
+                helpers,
                 linux_numbers: self.linux_numbers,
                 dispatch,
                 loads: OnceLock::new(),

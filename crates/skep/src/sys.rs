@@ -39,11 +39,12 @@ mod tests;
 
 use crate::error::Error;
 use crate::extension::Attachment;
+use crate::helpers;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
 use skep_abi::MapKind;
-use skep_btf::{Btf, CheckFault};
+use skep_btf::{Btf, CheckFault, Malformed};
 use skep_sys::{
     Batch, BinaryPlaces, Client, CoreRelocation, Engine, Errno, Functions, MachineCode, MapRequest, Netkit,
     Place, ProbeInfo, ProgramFacts, ProgramObject, ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown,
@@ -147,11 +148,7 @@ impl Engine for SysEngine {
             log("Invalid magic");
             return Err(Errno::EINVAL);
         }
-        let types = Btf::parse(bytes).map_err(|error| {
-            log(&error.to_string());
-            Errno::EINVAL
-        })?;
-        types.check().map_err(|malformed| {
+        let mut refused = |malformed: Malformed| {
             log(&malformed.to_string());
             match malformed.fault {
                 CheckFault::Invalid => Errno::EINVAL,
@@ -159,6 +156,15 @@ impl Engine for SysEngine {
                 CheckFault::Endless => Errno::EEXIST,
                 CheckFault::Deep => Errno::E2BIG,
             }
+        };
+        skep_btf::check_sections(bytes).map_err(&mut refused)?;
+        let types = Btf::parse(bytes);
+        if let Ok(types) = &types {
+            types.check().map_err(refused)?;
+        }
+        let types = types.map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
         })?;
         Ok(Arc::new(types))
     }
@@ -197,6 +203,14 @@ impl Engine for SysEngine {
             }
             _ => machine.cgroups.contains_key(&number),
         }
+    }
+
+    fn arena_start(&self, map: &SysMap) -> Option<u64> {
+        map.map().arena().and_then(|arena| arena.known_start())
+    }
+
+    fn place_arena(&self, map: &SysMap, address: u64) -> bool {
+        map.map().arena().is_some_and(|arena| arena.set_start(address))
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {
@@ -265,13 +279,15 @@ impl Engine for SysEngine {
         request: &RunRequest,
         client: &mut dyn Client,
     ) -> Result<RunAnswer, Errno> {
+        let task = program.asks_for_task().then(|| client.task()).flatten();
         let mut runs = run::Runs {
             runtime: &self.runtime,
             waiting: &self.waiting,
             types: self.host_types.as_deref(),
             client,
         };
-        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let run = || run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let answer = helpers::client::as_task(task, run);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer

@@ -8,5 +8,6 @@ mod support;
 
 mod c_header;
 mod damage;
+mod refused;
 mod system;
 mod types;

@@ -256,7 +256,10 @@ impl Transfer<'_> {
             let words = words::arithmetic(op, dst, a, b, true);
             return Err(self.forbidden("32-bit arithmetic", name, pointer).in_linux(words));
         }
+        let nothing = op == AluOp::Add && number.num.as_constant() == Some(0);
         match pointer.kind {
+            // The address of a map stays what it is.
+            Kind::Map { .. } | Kind::InnerMap { maybe_null: false, .. } if nothing => return Ok(*pointer),
             Kind::PacketEnd
             | Kind::PacketHalf
             | Kind::Map { .. }

@@ -97,15 +97,19 @@ impl Arenas for Emitter<'_> {
         done.into_iter().for_each(|hole| self.land(hole));
     }
 
-    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg) {
+    fn cast_to_user(&mut self, arena: ArenaLink, dst: Reg, src: Reg) {
         self.put(encode::mov_rr(Width::W32, gpr(dst), gpr(src)));
-        if upper == 0 {
+        if arena.user == 0 {
             return;
         }
         self.put(encode::test_rr(Width::W32, gpr(dst), gpr(dst)));
         let null = self.skip(Some(Cc::Equal));
-        self.put(encode::mov_ri(SCRATCH, upper));
-        self.put(encode::alu_rr(Group1::Or, Width::W64, gpr(dst), SCRATCH));
+        let turn = arena.turn;
+        if turn != 0 {
+            self.put(encode::alu_ri(Group1::Sub, Width::W32, gpr(dst), turn.cast_signed()));
+        }
+        self.put(encode::mov_ri(SCRATCH, arena.user + u64::from(turn)));
+        self.put(encode::alu_rr(Group1::Add, Width::W64, gpr(dst), SCRATCH));
         self.land(null);
     }
 }

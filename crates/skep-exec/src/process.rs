@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, read
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
 use skep::sys::{ProbeEvent, SysEngine};
-use skep_sys::{Access, Caller, ControlGroup, Errno, Handle, Object};
+use skep_sys::{Access, Caller, ControlGroup, Errno, Handle};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

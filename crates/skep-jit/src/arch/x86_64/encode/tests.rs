@@ -393,6 +393,8 @@ fn jumps() {
         (Cc::NotEqual, Mnemonic::Jne),
         (Cc::BelowOrEqual, Mnemonic::Jbe),
         (Cc::Above, Mnemonic::Ja),
+        (Cc::Negative, Mnemonic::Js),
+        (Cc::NotNegative, Mnemonic::Jns),
         (Cc::Less, Mnemonic::Jl),
         (Cc::GreaterOrEqual, Mnemonic::Jge),
         (Cc::LessOrEqual, Mnemonic::Jle),

@@ -104,6 +104,8 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
+            "budget",
+            "ending",
             "elf",
             "types",
             "functions",
@@ -151,8 +153,8 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "ends", "plan",
-            "live", "lower", "arch", "compiled",
+            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "ends", "plan", "live",
+            "lower", "arch", "compiled",
         ],
     ),
     (

@@ -45,7 +45,9 @@ pub const MAX_WEIGHT: u32 = 4095;
 pub fn round_weights(insns: &[Insn], reached: impl Fn(usize) -> bool) -> Box<[u32]> {
     let mut weights = vec![0; insns.len()].into_boxed_slice();
     for (slot, insn) in insns.iter().enumerate() {
-        let Some(head) = insn.jump_target(slot).filter(|head| *head <= slot && reached(slot)) else { continue };
+        let Some(head) = insn.jump_target(slot).filter(|head| *head <= slot && reached(slot)) else {
+            continue;
+        };
         if let Some(weight) = weights.get_mut(head).filter(|_| insns[head] != Insn::Exit) {
             *weight = (*weight).max(weight_of(head, slot + 1));
         }
@@ -79,7 +81,11 @@ mod tests {
                     goto out";
         let insns = assemble(text).expect("assembles");
         assert_eq!(*round_weights(&insns, |_| true), [0, 5, 3, 0, 0, 0, 0, 0]);
-        assert_eq!(*round_weights(&insns, |slot| slot != 4), [0, 5, 2, 0, 0, 0, 0, 0], "unreached jumps make no loop");
+        assert_eq!(
+            *round_weights(&insns, |slot| slot != 4),
+            [0, 5, 2, 0, 0, 0, 0, 0],
+            "unreached jumps make no loop"
+        );
         assert_eq!((call_weight(3, 10), call_weight(0, 100_000)), (7, MAX_WEIGHT));
     }
 }

@@ -46,7 +46,8 @@ impl Ends {
             None => Box::default(),
         };
         let slots = || (0..parts.insns.len()).filter(|slot| reached(*slot));
-        let is_call = |slot: &usize| matches!(parts.insns[*slot], Insn::Call { target: CallTarget::Local(_) });
+        let is_call =
+            |slot: &usize| matches!(parts.insns[*slot], Insn::Call { target: CallTarget::Local(_) });
         let calls: Vec<usize> = slots().filter(is_call).collect();
         let mut ends = Self { link: Some(link.clone()), weights, functions: Vec::new(), calls: calls.len() };
         let of = |slot: usize| {

@@ -17,13 +17,13 @@ mod packet;
 
 use skep_isa::{AluOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width};
 
+use crate::ends::After;
 use crate::error::Error;
 use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
 use crate::options::Options;
 use crate::parts::{HelperCall, Loaded, Parts};
 use crate::plan::Plan;
-use crate::ends::After;
 use crate::port::operand::Address;
 use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
 use crate::reduce::{Reduced, reduce};

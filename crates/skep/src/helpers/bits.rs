@@ -134,6 +134,26 @@ pub(super) unsafe fn destroy(it: u64, _: *mut RunEnv) -> u64 {
     0
 }
 
+/// What stands for the copy that an iterator has in this thread's list: no address. 0 if it has none.
+///
+/// # Safety
+///
+/// `it` is the address of an iterator that [`new`] made.
+pub(super) unsafe fn copy(it: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let bits = unsafe { at(it).read() };
+    if bits.count > BITS { !bits.words } else { 0 }
+}
+
+/// Ends the iterator of a copy.
+///
+/// # Safety
+///
+/// None; the signature is that of [`Release`](crate::ending::Release).
+pub(super) unsafe fn give_up(copy: u64, _: u32) {
+    Bits { words: !copy, count: BITS + 1, bit: 0 }.end();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -170,6 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn the_copy_of_an_iterator_that_is_given_up_is_freed() {
+        let live = || COPIES.with_borrow(|copies| copies.iter().flatten().count());
+        let before = live();
+        for words in [vec![7], vec![7, 8], vec![1; 511]] {
+            let mut it = Bits::NONE;
+            let (it, count) = ((&raw mut it).expose_provenance() as u64, words.len() as u64);
+            let mut env = RunEnv::default();
+            // SAFETY: an iterator, and words that may be read.
+            unsafe {
+                new(it, words.as_ptr().expose_provenance() as u64, count, &raw mut env);
+                assert_eq!((copy(it) != 0, live()), (count > 1, before + usize::from(count > 1)));
+                if count > 1 {
+                    give_up(copy(it), 0);
+                }
+            }
+            assert_eq!(live(), before);
+        }
+    }
+
+    #[test]
     fn the_bits_that_are_set_ascend() {
         let mut random = 1u64;
         for count in [1, 2, 3, 64, 511] {

@@ -437,7 +437,7 @@ int calls(struct __sk_buff *skb)
 	return 0;
 }
 
-// Straight code of 3 * 40^4 instructions, which the verifier walks function by function.
+// Five million calls without a loop: the verifier walks global functions one by one.
 #define FIVE(call) call + call + call + call + call
 #define FORTY(call) FIVE(call) + FIVE(call) + FIVE(call) + FIVE(call) + FIVE(call) + FIVE(call) + FIVE(call) + FIVE(call)
 

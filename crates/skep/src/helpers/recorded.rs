@@ -188,7 +188,7 @@ unsafe fn drop_object(object: u64, cpu: u32) {
 mod tests {
     use super::{FUNCTIONS, HELPERS};
     use crate::helpers::PROVIDED;
-    use skep_abi::{ArgKind, DynptrArg, HelperProto, KfuncFlags as F, OWN_KFUNCS};
+    use skep_abi::{ArgKind, DynptrArg, DynptrKind, HelperProto, KfuncFlags as F, OWN_KFUNCS};
 
     /// What the run keeps, or what has nothing to release.
     const SOCKETS: [u32; 4] = [84, 85, 86, 99];
@@ -203,12 +203,10 @@ mod tests {
                     | ArgKind::Released { .. }
                     | ArgKind::SpinLock { .. }
                     | ArgKind::KptrField
-                    | ArgKind::Dynptr(DynptrArg::Release)
+                    | ArgKind::Dynptr(DynptrArg::Release | DynptrArg::Make(DynptrKind::Ringbuf))
             )
         };
-        let makes_record = |proto: &HelperProto| format!("{:?}", proto.args).contains("Dynptr(Uninit(Record");
-        let records =
-            |proto: &HelperProto| proto.acquires || makes_record(proto) || proto.args.iter().any(releases);
+        let records = |proto: &HelperProto| proto.acquires || proto.args.iter().any(releases);
         for (id, _) in PROVIDED.iter().filter(|(id, _)| !SOCKETS.contains(id)) {
             let expected = skep_abi::linux_helper(*id).is_some_and(records);
             assert_eq!(super::helper(*id).is_some(), expected, "helper {id}");

@@ -42,7 +42,7 @@ pub struct Host {
 pub struct End {
     /// After more units than this ([`skep_abi::EndsLink`]).
     pub units: i32,
-    /// At this call of [`MIX`](crate::helpers::MIX), which ends the run; 0 for never.
+    /// At this call of the helper that mixes numbers, which ends the run; 0 for never.
     pub call: u64,
 }
 

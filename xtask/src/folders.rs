@@ -104,8 +104,6 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
-            "budget",
-            "ending",
             "elf",
             "types",
             "functions",
@@ -162,6 +160,8 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
+            "budget",
+            "ending",
             "contract",
             "provides",
             "socket",

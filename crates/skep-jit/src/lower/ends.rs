@@ -10,8 +10,8 @@
 //!          exit
 //! ```
 //!
-//! As with exceptions, a run that is over returns through all functions, each by its own exit; what it holds is released
-//! by the host ([`skep_abi::EndsLink`]).
+//! As with exceptions, a run that is over returns through all functions, each by its own exit; what it holds is
+//! released by the host ([`skep_abi::EndsLink`]).
 
 use skep_abi::RunEnv;
 use skep_isa::{Cond, Operand, Reg, Width};

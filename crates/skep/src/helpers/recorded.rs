@@ -1,7 +1,7 @@
 //! Helpers that write down what the program acquires and releases, for runs that may end early.
 //!
-//! Each row has what a helper does to the run's [ledger](crate::ending). Its recorded form is called instead of it where
-//! runs of the program may end early; elsewhere nothing is written down, and nothing is paid.
+//! Each row has what a helper does to the run's [ledger](crate::ending). Its recorded form is called instead of it
+//! where runs of the program may end early; elsewhere nothing is written down, and nothing is paid.
 //!
 //! What is acquired is recorded after the call, and what is released is forgotten before it: between, a function of the
 //! program may run, whose end must neither release twice nor miss anything. Sockets that programs look up are kept by

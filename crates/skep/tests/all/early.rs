@@ -1,5 +1,5 @@
-//! Runs that end early: by budgets, by other threads, by panics in functions of the host. Whatever a program holds there
-//! is released, in both engines: `early.bpf.c` holds each kind of thing while it loops and calls the host.
+//! Runs that end early: by budgets, by other threads, by panics in functions of the host. Whatever a program holds
+//! there is released, in both engines: `early.bpf.c` holds each kind of thing while it loops and calls the host.
 
 use skep::abi::{RAW, XDP};
 use skep::function::Caller;
@@ -197,7 +197,8 @@ fn whatever_a_program_holds_is_released_wherever_the_host_panics() {
         in_each(loaded, |loaded, engine| {
             for name in HOLDING {
                 for at in 1.. {
-                    (PANIC_AT.set(at), CALLS.set(0));
+                    PANIC_AT.set(at);
+                    CALLS.set(0);
                     let result = loaded.run(loaded.program(name), engine);
                     let (rest, calls) = (PANIC_AT.replace(0), CALLS.get());
                     let what = format!("{name}, call {at}, {engine:?}");
@@ -248,7 +249,8 @@ fn a_panic_inside_of_a_run_inside_of_a_run_ends_the_inner_one() {
             NESTED.set(Some(loaded.program(inner).clone()));
             PANIC_AT.set(2);
             let result = loaded.run(loaded.program(outer), engine);
-            (NESTED.set(None), PANIC_AT.set(0));
+            NESTED.set(None);
+            PANIC_AT.set(0);
             loaded.holds_nothing(&format!("{inner} in {outer}, {engine:?}"));
             assert!(result.is_ok(), "{outer}: {result:?}");
         }

@@ -2,7 +2,8 @@
 //!
 //! [`skep_abi::EndsLink`] has the rules, which the interpreter follows too. A call of a function is looked at only if a
 //! run may end in that function: it has a loop or a call that is charged, calls something after which a run may be
-//! over, makes a tail call, or may be replaced. Without [`skep_abi::Linkage::ends`] there is nothing of this, and code is as
+//! over, makes a tail call, or may be replaced. Without [`skep_abi::Linkage::ends`] there is
+//! nothing of this, and code is as
 //! if it did not exist.
 
 use skep_abi::{EndsLink, call_weight, round_weights};

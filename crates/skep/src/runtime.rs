@@ -233,7 +233,8 @@ impl RuntimeBuilder {
     }
 
     /// The most that a run may take unless the host says otherwise
-    /// ([`Program::with_budget`](crate::Program::with_budget)). Default: none; then programs run to their end, and nothing is charged or checked.
+    /// ([`Program::with_budget`](crate::Program::with_budget)). Default: none; then programs run
+    /// to their end, and nothing is charged or checked.
     ///
     /// With a budget, [`Budget::UNLIMITED`] included, programs are compiled with checks at the heads of loops and at
     /// calls, so that runs can also be [interrupted](crate::Program::interrupt). The checks cost time; the book has

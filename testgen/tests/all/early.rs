@@ -1,5 +1,6 @@
 //! Random programs that end early, at any charge or call: every engine leaves the same state, and the same units.
-//! Without an end they do what they do without checks. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of programs.
+//! Without an end they do what they do without checks. `SKEP_SEED` sets the first seed,
+//! `SKEP_CASES` the number of programs.
 
 use crate::common::{Lab, Outcome, cases, difference, fail, first_seed, verified};
 use skep_testgen::{End, Flavour, Host, Options, Source, TestProgram, structured, with_throws};

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::programs::Program;
 use skep::abi::RAW;
 use skep::isa::{AluOp, Insn, Operand, Reg, Width};
-use skep::{Engine as Own, Object, ProgramOptions, Runtime};
+use skep::{Budget, Engine as Own, Object, ProgramOptions, Runtime};
 
 /// How many placements each engine gets.
 pub(crate) const PLACEMENTS: usize = 4;
@@ -31,14 +31,16 @@ pub(crate) type Engine = (&'static str, fn(&'static Program, usize) -> Result<Ru
 
 pub(crate) const ENGINES: &[Engine] = &[
     ("native", native),
-    ("skep", |program, placement| skep(program, placement, Own::Jit)),
+    ("skep", |program, placement| skep(program, placement, Own::Jit, None)),
+    // Charged, but never at an end.
+    ("skep-budget", |program, placement| skep(program, placement, Own::Jit, Some(Budget::UNLIMITED))),
     #[cfg(feature = "opponents")]
     ("rbpf", opponents::rbpf),
     #[cfg(feature = "opponents")]
     ("sbpf", |program, placement| opponents::sbpf(program, placement, true)),
     #[cfg(feature = "opponents")]
     ("sbpf-unchecked", |program, placement| opponents::sbpf(program, placement, false)),
-    ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter)),
+    ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter, None)),
 ];
 
 /// Without that engine there is no time.
@@ -72,7 +74,7 @@ fn native(program: &'static Program, placement: usize) -> Result<Run> {
     Ok(Box::new(move || unsafe { function(memory.as_mut_ptr(), memory.len() as u64) }))
 }
 
-fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run> {
+fn skep(program: &'static Program, placement: usize, engine: Own, budget: Option<Budget>) -> Result<Run> {
     // Maps need the object itself, whose code has one place only.
     let object = if program.plain {
         Object::from_insns(program.name, &RAW, placed(program, placement)?)
@@ -81,7 +83,10 @@ fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run>
     } else {
         return Err("programs with maps or helpers are measured at one placement".into());
     };
-    let runtime = Runtime::new()?;
+    let runtime = match budget {
+        None => Runtime::new()?,
+        Some(budget) => Runtime::builder().budget(budget).build()?,
+    };
     let loaded = load(&runtime, &object, program)?;
     let mut memory = program.fresh_memory();
     Ok(Box::new(move || {

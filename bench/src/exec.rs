@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         "rows",
         "programs",
         &rows,
-        "program; native = ns.native.best:1; skep = ns.skep.best:1; rbpf = ns.rbpf.best:1; \
+        "program; native = ns.native.best:1; skep = ns.skep.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
          sbpf-unchecked = ns.sbpf-unchecked.best:1; sbpf = ns.sbpf.best:1; \
          skep-interpreter = ns.skep-interpreter.best:1; bytes/insn = bytes_per_insn:2",
     );

@@ -25,6 +25,7 @@ const PLACES: [Place; 17] = [
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },
     Place { directory: "crates/skep/tests/objects/arenas", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/early", flags: &[] },
     Place { directory: "crates/skep/tests/objects/extensions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/iterate", flags: &[] },

@@ -151,7 +151,7 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "plan", "live",
+            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "ends", "plan", "live",
             "lower", "arch", "compiled",
         ],
     ),
@@ -160,6 +160,8 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
+            "budget",
+            "ending",
             "contract",
             "provides",
             "socket",

@@ -20,11 +20,15 @@ use std::sync::Arc;
 
 use skep_isa::{Imm64, Insn};
 
-/// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
+use crate::EndsLink;
+
+/// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed`, `thrown` and
+/// `units`.
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 ///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32 | 72  run u64
+///  80  units i32 | 88  ending u64
 /// ```
 /// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
 /// register that holds the address: one count for all frames, which no frame can reset.
@@ -58,10 +62,16 @@ pub struct RunEnv {
     /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead.
     pub printed: u64,
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
-    /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
+    /// entered, or that a tail call reached, resets it to 0. The interpreter does not use it for exceptions.
+    ///
+    /// [`RunEnv::ENDED`] in a run that is over: every function returns at once, in both engines.
     pub thrown: u32,
     /// Address of what the helpers' owner keeps for this run, or 0.
     pub run: u64,
+    /// Units of work that are left until the engine asks whether to go on ([`crate::EndsLink::charge`]).
+    pub units: i32,
+    /// Address of what the helpers' owner knows of this run's end, or 0.
+    pub ending: u64,
 }
 
 impl RunEnv {
@@ -73,6 +83,10 @@ impl RunEnv {
     pub const PRINTED: i32 = 56;
     /// Offset of `thrown` in bytes.
     pub const THROWN: i32 = 64;
+    /// Offset of `units` in bytes.
+    pub const UNITS: i32 = 80;
+    /// The value of `thrown` in a run that is over.
+    pub const ENDED: u32 = 2;
 }
 
 impl Default for RunEnv {
@@ -91,6 +105,8 @@ impl Default for RunEnv {
             printed: 0,
             thrown: 0,
             run: 0,
+            units: 0,
+            ending: 0,
         }
     }
 }
@@ -229,6 +245,8 @@ pub struct Linkage {
     pub types: u64,
     /// Keeps what `types` is the address of.
     pub kept: Option<Arc<dyn Any + Send + Sync>>,
+    /// How runs end early, if they do.
+    pub ends: Option<EndsLink>,
 }
 
 impl Linkage {
@@ -266,6 +284,7 @@ mod tests {
         assert_eq!(offset_of!(RunEnv, cpu) as i32, RunEnv::CPU);
         assert_eq!(offset_of!(RunEnv, printed) as i32, RunEnv::PRINTED);
         assert_eq!(offset_of!(RunEnv, thrown) as i32, RunEnv::THROWN);
+        assert_eq!(offset_of!(RunEnv, units) as i32, RunEnv::UNITS);
         assert_eq!(offset_of!(ProgramTable, entries) as i32, ProgramTable::ENTRIES);
         assert_eq!(offset_of!(ProgramTable, len) as i32, ProgramTable::LEN);
     }

@@ -27,6 +27,7 @@
 
 mod arch;
 mod compiled;
+mod ends;
 mod error;
 mod layout;
 mod live;

@@ -6,6 +6,7 @@
 
 mod arena;
 mod call;
+mod ends;
 mod exception;
 mod fuse;
 mod jump;
@@ -16,6 +17,7 @@ mod packet;
 
 use skep_isa::{AluOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width};
 
+use crate::ends::After;
 use crate::error::Error;
 use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
@@ -46,8 +48,12 @@ pub(crate) fn lower<A: Arch>(
 ) -> Result<Lowered<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
-    let labels =
-        Labels { slots: parts.insns.len(), functions: plan.functions.len(), callbacks: plan.callbacks.len() };
+    let labels = Labels {
+        slots: parts.insns.len(),
+        functions: plan.functions.len(),
+        callbacks: plan.callbacks.len(),
+        asides: plan.ends.asides(),
+    };
     let code = Assembly::new(labels.count(), labels.slots);
     let mut lowering = Lowering::<A> {
         parts,
@@ -61,6 +67,8 @@ pub(crate) fn lower<A: Arch>(
         trap_used: false,
         sites: Vec::new(),
         patched: Vec::new(),
+        asides: 0,
+        polls: Vec::new(),
     };
     if plan.tail_calls {
         lowering.emit.count_tail_calls();
@@ -124,6 +132,10 @@ struct Lowering<'a, A: Arch> {
     sites: Vec<Site>,
     /// What each branch is that is replaced, in their order: the entry of a function, or a tail call.
     patched: Vec<Option<usize>>,
+    /// How many places beside the slots have labels.
+    asides: usize,
+    /// What is still to be emitted behind the current function.
+    polls: Vec<ends::Poll>,
 }
 
 /// How many slots were compiled together, and whether control can reach the next one.
@@ -185,6 +197,7 @@ impl<A: Arch> Lowering<'_, A> {
                 slot += 1;
                 continue;
             }
+            self.charge(self.plan.ends.weight(slot));
             let done = if self.live.is_dead(slot, what) {
                 // No code. The known bits still describe what the register holds, and no one reads it.
                 Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
@@ -205,6 +218,7 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.trap();
             }
         }
+        self.emit_polls();
         Ok(())
     }
 
@@ -282,8 +296,10 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = self.parts.callee(slot)?;
-                if self.parts.functions[callee].may_throw {
-                    return Ok(self.call_that_may_throw(slot, callee));
+                self.charge(self.plan.ends.weight_of_call(&self.parts.functions[callee]));
+                let after = self.plan.ends.after_function(callee, &self.parts.functions[callee]);
+                if after != After::GoesOn {
+                    return Ok(self.call_that_may_not_return(slot, callee, after));
                 }
                 self.call_function(callee);
             }
@@ -292,6 +308,9 @@ impl<A: Arch> Lowering<'_, A> {
                     HelperCall::Call(address) => {
                         if let Some(printed) = self.parts.printed(slot) {
                             self.emit.note_printed(printed);
+                        }
+                        if self.plan.ends.is_after_helper(id) {
+                            return Ok(self.helper_that_may_end(slot, address));
                         }
                         self.emit.call_helper(address);
                     }
@@ -319,6 +338,9 @@ impl<A: Arch> Lowering<'_, A> {
                 let address = self.parts.function(slot, id)?;
                 if skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::allocates) {
                     self.emit.note_printed(self.parts.linkage.types);
+                }
+                if self.plan.ends.is_after_kfunc(id) {
+                    return Ok(self.helper_that_may_end(slot, address));
                 }
                 self.emit.call_helper(address);
             }

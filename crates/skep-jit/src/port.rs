@@ -285,6 +285,14 @@ pub(crate) trait Calls {
     /// Sets or clears [`RunEnv::thrown`]. Only scratch registers change.
     fn set_thrown(&mut self, thrown: bool);
 
+    /// Subtracts this number, at most [`skep_abi::MAX_WEIGHT`], from [`RunEnv::units`]; control goes to the label if
+    /// that makes it negative. Only scratch registers change.
+    fn charge(&mut self, weight: u32, negative: Label);
+
+    /// Calls the function at that address with the environment, in a function that calls. Control goes to the label if
+    /// it returns 0. Only scratch registers change.
+    fn poll(&mut self, address: u64, go_on: Label);
+
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 

@@ -1,7 +1,9 @@
 //! Everything that can go wrong between an object file and a result.
 
+mod early;
 mod iterate;
 
+pub use early::Exhausted;
 pub use iterate::IterateFault;
 use skep_verifier::Refusal;
 use std::path::PathBuf;
@@ -425,6 +427,37 @@ pub enum Error {
          between; run the program when the handler has returned"
     )]
     LockHeld,
+    /// A run took more than its budget. What it held is released; what it wrote into maps, packets and buffers stays.
+    #[error("program {program} ended after {of}; raise its budget, or make the program do less in one run")]
+    BudgetExhausted {
+        /// The program that the host ran.
+        program: String,
+        /// What is used up.
+        of: Exhausted,
+    },
+    /// Another thread ended the run. What it held is released; what it wrote into maps, packets and buffers stays.
+    #[error("program {program} was interrupted by the host")]
+    Interrupted {
+        /// The program that the host ran.
+        program: String,
+    },
+    /// A function of the host panicked while a program called it. What the run held is released; what it wrote into
+    /// maps, packets and buffers stays.
+    #[error("program {program} ended: {function} of the host panicked: {message}")]
+    HostPanicked {
+        /// The program that the host ran.
+        program: String,
+        /// The name of the function, or `the log`.
+        function: String,
+        /// What the panic said.
+        message: String,
+    },
+    /// A program without checks was given a budget, or interrupted.
+    #[error("program {program} has no checks for budgets; make its runtime with RuntimeBuilder::budget")]
+    NoBudgets {
+        /// The program.
+        program: String,
+    },
     /// A program was run with an input that its type does not take.
     #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
     WrongInput {

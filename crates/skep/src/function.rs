@@ -15,6 +15,7 @@ mod memory;
 pub use argument::{Argument, Caller, Out, PacketView, Returned};
 pub use memory::Plain;
 
+use crate::ending;
 use argument::Registers;
 use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 
@@ -35,7 +36,10 @@ use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 ///
 /// A result is an integer, a `bool`, or nothing; the verifier knows its range.
 ///
-/// A panic in the function aborts the process: a program's frames cannot be unwound.
+/// If the function panics, the program ends right after the call, everything that it holds is released, and the host's
+/// run returns [`Error::HostPanicked`](crate::Error::HostPanicked). The function may have left its own state
+/// half-changed, as after any panic that is caught; a `Mutex` that it held is poisoned. Changes through mutable
+/// arguments are not copied back. With `panic = "abort"` in the host's profile, panics abort the process all the same.
 ///
 /// A function cannot keep its arguments:
 ///
@@ -143,7 +147,11 @@ macro_rules! functions {
                     )*
                     // SAFETY: this is only made into a prototype where a function of type `F` was given.
                     let function = unsafe { stateless::<F>() };
-                    let result = function($($argument::lend(&mut $held)),*);
+                    let lent = || function($($argument::lend(&mut $held)),*);
+                    // SAFETY: `env` is the run's; code that calls functions of the host looks for its end.
+                    let result = unsafe { ending::guard(call::<F, R, $($argument),*>, env, lent) };
+                    // The program ends right after this call, and reads nothing any more.
+                    let Some(result) = result else { return 0 };
                     $(
                         // SAFETY: as above; the program is not running meanwhile.
                         unsafe { $argument::give_back($held) };

@@ -50,6 +50,7 @@ mod packet;
 mod perf;
 mod print;
 mod probe;
+pub(crate) mod recorded;
 mod redirect;
 mod resize;
 mod ring;

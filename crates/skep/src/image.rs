@@ -3,6 +3,7 @@
 //! An image knows neither the runtime nor the dispatch of tail calls, since both hold images. They pass what its slow
 //! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
 
+use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::shown::Layout;
 use skep_abi::{Linkage, RunEnv};
@@ -67,6 +68,10 @@ pub(crate) struct Image {
     /// Its arena, if another process maps that: see [`Map::meet_touched_pages`].
     pub(crate) mapped_arena: Option<Arc<Map>>,
     pub(crate) counted: Counted,
+    /// Whether its runs may end early ([`Linkage::ends`]).
+    pub(crate) ends: bool,
+    /// Of its runs.
+    pub(crate) interrupts: Interrupts,
     /// The types of its object, if its functions may be replaced and watched.
     pub(crate) types: Option<Arc<Btf>>,
     /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the

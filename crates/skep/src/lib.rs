@@ -59,11 +59,13 @@ mod answers_tests;
 #[cfg(test)]
 mod arena_tests;
 mod arrays;
+mod budget;
 #[cfg(test)]
 mod checking;
 mod context;
 mod contract;
 mod dispatch;
+mod ending;
 mod error;
 mod expiry;
 mod extension;
@@ -128,8 +130,9 @@ pub mod typed;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
+pub use budget::Budget;
 pub use context::Context;
-pub use error::{Error, IterateFault};
+pub use error::{Error, Exhausted, IterateFault};
 pub use extension::Attachment;
 pub use hook::{Hook, Link};
 pub use image::{Engine, LoadTimes};

@@ -5,7 +5,7 @@
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::contract;
 use crate::error::Error;
-use crate::helpers;
+use crate::helpers::{self, recorded};
 use crate::image::LoadTimes;
 use crate::machine_objects;
 use crate::module::{Module, UnusedMap};
@@ -16,7 +16,8 @@ use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
 use skep_abi::{
-    CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction,
+    CPU_MASK, EndsLink, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind,
+    TargetFunction,
 };
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
@@ -328,12 +329,13 @@ impl<'a> Linker<'a> {
         let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
         let MapsOfLoad { by_index: maps, unused } = self.create_maps(&definitions, &variables, reached)?;
         let types = self.types(verified.iter().map(|(program, _)| program))?;
+        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
+        let ends = shared.ends(verified.iter().map(|(program, _)| program), patchable.is_some());
         let linkage = Arc::new(Linkage {
             types: types.as_ref().map_or(0, |types| Arc::as_ptr(types).expose_provenance() as u64),
             kept: types.map(|types| types as _),
-            ..self.linkage(&maps)
+            ..self.linkage(&maps, ends)
         });
-        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
         let programs: Vec<Program> = verified
             .into_iter()
             .map(|(program, times)| {
@@ -712,18 +714,24 @@ impl<'a> Linker<'a> {
         Ok((types.type_name(ty).unwrap_or_default(), shape))
     }
 
-    fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {
+    fn linkage(&self, maps: &[Option<Arc<Map>>], ends: Option<EndsLink>) -> Linkage {
         let shared = self.runtime.shared();
         let known = &shared.helpers;
         // A load of maps alone leaves it open where an arena begins.
         if !self.object.programs().is_empty() {
             maps.iter().flatten().filter_map(|map| map.arena()).for_each(|arena| _ = arena.start());
         }
+        let records = ends.is_some();
+        let form = |id: u32| recorded::helper(id).filter(|_| records && shared.linux_numbers);
         Linkage {
             maps: maps.iter().map(|map| map.as_ref().map(|map| map.link()).unwrap_or_default()).collect(),
-            helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
+            helpers: known
+                .iter()
+                .filter_map(|(id, helper)| Some((*id, form(*id).or(helper.call)?)))
+                .collect(),
             inline_linux_helpers: shared.linux_numbers,
-            functions: helpers::own::provided(),
+            functions: if records { recorded::functions() } else { helpers::own::provided() },
+            ends,
             ..Linkage::default()
         }
     }

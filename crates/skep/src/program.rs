@@ -3,8 +3,10 @@
 //! A run takes a virtual CPU for this thread, puts an environment block and a context on this thread's stack, and makes
 //! one call. Meanwhile the program's handle keeps code, maps and runtime alive.
 
+use crate::budget::Budget;
 use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
+use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
@@ -35,6 +37,8 @@ pub struct Program {
     _collect: Option<CollectOnDrop>,
     // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
     _sweep: Option<SweepOnDrop>,
+    /// The budget of this handle's runs, instead of the runtime's.
+    budget: Option<Budget>,
 }
 
 impl Program {
@@ -111,11 +115,13 @@ impl Program {
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
             interpreter: OnceLock::new(),
+            ends: linkage.ends.is_some(),
             linkage,
             input,
             layout,
             times,
             counted: Counted::default(),
+            interrupts: Interrupts::default(),
             entries: types.iter().flat_map(|_| functions.iter()).map(|_| AtomicPtr::default()).collect(),
             types,
         };
@@ -133,7 +139,7 @@ impl Program {
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
         let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
-        Self { image, shared: Arc::clone(shared), _collect: collect, _sweep: sweep }
+        Self { image, shared: Arc::clone(shared), _collect: collect, _sweep: sweep, budget: None }
     }
 
     #[inline]
@@ -183,9 +189,9 @@ impl Program {
                 let address = &raw mut context as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.call(engine, address, 0, address, effects)? };
+                let result = unsafe { self.call(engine, address, 0, address, effects) };
                 packet.take_xdp(&context);
-                Ok(result)
+                result
             }
             Input::Skb => {
                 let mut context: SkbContext = packet.skb(self.program_type().from_network);
@@ -193,9 +199,9 @@ impl Program {
                 (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.call(engine, address, 0, address, effects)? };
+                let result = unsafe { self.call(engine, address, 0, address, effects) };
                 packet.take_skb(&context);
-                Ok(result)
+                result
             }
             Input::Netfilter => {
                 let mut hook = NativeHook::new(packet);
@@ -341,6 +347,36 @@ impl Program {
         result
     }
 
+    /// The same program with a budget for each run of this handle, instead of the runtime's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBudgets`] in a runtime without [`RuntimeBuilder::budget`](crate::RuntimeBuilder::budget).
+    pub fn with_budget(&self, budget: Budget) -> Result<Self, Error> {
+        self.check_charged()?;
+        Ok(Self { budget: Some(budget), ..self.clone() })
+    }
+
+    /// Ends all runs of the program that are in progress, on any thread, at their next check: each returns
+    /// [`Error::Interrupted`]. Does not wait for that. Runs that begin later are not affected. A run that a tail call
+    /// led here counts as one of the program that the host ran.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBudgets`] in a runtime without [`RuntimeBuilder::budget`](crate::RuntimeBuilder::budget).
+    pub fn interrupt(&self) -> Result<(), Error> {
+        self.check_charged()?;
+        self.image.interrupts.interrupt();
+        Ok(())
+    }
+
+    fn check_charged(&self) -> Result<(), Error> {
+        match self.shared.budget {
+            Some(_) => Ok(()),
+            None => Err(Error::NoBudgets { program: self.name().to_owned() }),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.image.name()
@@ -484,6 +520,10 @@ impl Program {
             env.cpu = section.number();
             _normal = section;
         }
+        let mut ending = self.shared.ending(image, self.budget);
+        if let Some(ending) = &mut ending {
+            ending.attach(&mut env);
+        }
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         let result = unsafe {
             match interpreter {
@@ -491,8 +531,9 @@ impl Program {
                 Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
         };
-        if env.sections > 0 {
-            self.shared.leave_sections(&env);
+        if u64::from(env.sections) | env.ending != 0 {
+            // SAFETY: the run has returned, and its section lasts.
+            unsafe { self.shared.finish(image, &mut env, ending.as_mut())? };
         }
         Ok(result)
     }

@@ -1,6 +1,8 @@
 //! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
 
+use crate::budget::Budget;
 use crate::dispatch::Dispatch;
+use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
@@ -43,6 +45,7 @@ pub struct RuntimeBuilder {
     taken: Option<Error>,
     log: Box<Log>,
     surroundings: Arc<Surroundings>,
+    budget: Option<Budget>,
 }
 
 impl Runtime {
@@ -80,6 +83,11 @@ impl Runtime {
     /// is running a program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
+    }
+
+    /// Ends all runs in progress, as [`Program::interrupt`](crate::Program::interrupt) does those of one program.
+    pub fn interrupt(&self) {
+        self.shared.interrupts.interrupt();
     }
 
     /// Begins or ends to count runs and their time.
@@ -227,9 +235,44 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The most that a run may take unless the host says otherwise
+    /// ([`Program::with_budget`](crate::Program::with_budget)). Default: none; then programs run
+    /// to their end, and nothing is charged or checked.
+    ///
+    /// With a budget, [`Budget::UNLIMITED`] included, programs are compiled with checks at the heads of loops and at
+    /// calls, so that runs can also be [interrupted](crate::Program::interrupt). The checks cost time; the book has
+    /// figures.
+    ///
+    /// ```
+    /// use skep::{Budget, Error, Object, Runtime};
+    ///
+    /// let runtime = Runtime::builder().budget(Budget::units(1000)).build()?;
+    /// let insns = skep::isa::assemble(
+    ///     "r0 = 0
+    ///     again: r0 += 1
+    ///      if r0 != 500 goto again
+    ///      exit",
+    /// )
+    /// .expect("the text is right");
+    /// let object = Object::from_insns("counting", &skep::abi::RAW, insns);
+    /// let module = runtime.linker(&object).buffer_len(0).load()?;
+    /// let counting = &module.programs()[0];
+    /// assert_eq!(counting.run_raw(&mut [])?, 500);
+    /// let short = counting.with_budget(Budget::units(999))?;
+    /// assert!(matches!(short.run_raw(&mut []), Err(Error::BudgetExhausted { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
     /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and
     /// the message without its line end. Default: standard error, control characters escaped. Called on the thread that
-    /// runs the program; a panic in it aborts the process.
+    /// runs the program. If it panics, the program goes on to its end, or in a runtime with a
+    /// [budget](RuntimeBuilder::budget) to its next check, and the run returns
+    /// [`Error::HostPanicked`](crate::Error::HostPanicked).
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
@@ -245,7 +288,7 @@ impl RuntimeBuilder {
     /// says; it must not unwind.
     #[must_use]
     pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
-        self.add(proto, call);
+        self.add(proto, call, false);
         self
     }
 
@@ -254,13 +297,13 @@ impl RuntimeBuilder {
         self.surroundings = Arc::clone(surroundings);
     }
 
-    fn add(&mut self, proto: HelperProto, call: HelperFn) {
+    fn add(&mut self, proto: HelperProto, call: HelperFn, may_panic: bool) {
         let id = proto.id;
         if let Some(taken) = self.helpers.get(&id) {
             let taken = taken.proto.name.clone().into_owned();
             self.taken.get_or_insert(Error::HelperTaken { id, taken });
         } else {
-            self.helpers.insert(id, Helper { proto, call: Some(call) });
+            self.helpers.insert(id, Helper { proto, call: Some(call), may_panic });
         }
     }
 
@@ -291,7 +334,7 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, _function: F) -> Self {
         let (proto, call) = function::helper::<F, S>(id, name.to_owned());
-        self.add(proto, call);
+        self.add(proto, call, true);
         self
     }
 
@@ -301,7 +344,9 @@ impl RuntimeBuilder {
         self.helpers = skep_abi::CONFORMANCE
             .iter()
             .zip(helpers::conformance::HELPERS)
-            .map(|(proto, call)| (proto.id, Helper { proto: proto.clone(), call: Some(call) }))
+            .map(|(proto, call)| {
+                (proto.id, Helper { proto: proto.clone(), call: Some(call), may_panic: false })
+            })
             .collect();
         self.linux_numbers = false;
         self
@@ -352,6 +397,8 @@ impl RuntimeBuilder {
                 timers: Arc::default(),
                 target_programs: Mutex::default(),
                 counts_runs: AtomicBool::new(false),
+                budget: self.budget,
+                interrupts: Interrupts::default(),
             }),
         })
     }
@@ -363,7 +410,7 @@ impl Default for RuntimeBuilder {
         // Only implemented helpers: many have a prototype alone.
         let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
             let proto = skep_abi::linux_helper(*id)?;
-            Some((*id, Helper { proto: proto.clone(), call: Some(*call) }))
+            Some((*id, Helper { proto: proto.clone(), call: Some(*call), may_panic: false }))
         });
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
@@ -379,6 +426,7 @@ impl Default for RuntimeBuilder {
             taken: None,
             log: Box::new(to_standard_error),
             surroundings: Arc::default(),
+            budget: None,
         }
     }
 }

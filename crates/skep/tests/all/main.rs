@@ -7,6 +7,7 @@ mod calls;
 mod contacts;
 mod contexts;
 mod dynptrs;
+mod early;
 mod exceptions;
 mod extensions;
 mod functions;

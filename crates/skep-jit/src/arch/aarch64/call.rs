@@ -4,8 +4,8 @@ use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
 
 use super::branch::Jump;
-use super::encode::{self, Cc, Imm12, Mem, ShiftKind, Shifted, Sum, Word};
-use super::regs::{self, ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
+use super::encode::{self, Cc, Imm12, Mem, Pair, ShiftKind, Shifted, Sum, Word};
+use super::regs::{self, ENV, Gpr, RESULT, SCRATCH, SCRATCH2, SIXTH};
 use super::{Aarch64, Emitter};
 use crate::layout::{self, Assembly, Encoding, Fragment, Label};
 use crate::port::operand::Part;
@@ -67,6 +67,34 @@ impl Calls for Emitter<'_> {
             self.constant(value, 1);
         }
         self.put(encode::store(Size::B4, value, Mem::At(environment, RunEnv::THROWN)));
+    }
+
+    fn charge(&mut self, weight: u32, negative: Label) {
+        let environment = if self.counts { SCRATCH2 } else { ENV };
+        self.environment(environment);
+        let units = Mem::At(environment, RunEnv::UNITS);
+        self.put(encode::load(Size::B4, None, SCRATCH, units));
+        match Imm12::new(weight.into()) {
+            Some(weight) => self.put(encode::sum_imm_flags(Sum::Sub, Width::W32, SCRATCH, SCRATCH, weight)),
+            None => debug_assert!(false, "weights are immediates"),
+        }
+        self.put(encode::store(Size::B4, SCRATCH, units));
+        self.code.fragment(Fragment::Jump { jump: Jump::Flags(Cc::Mi), target: negative });
+    }
+
+    fn poll(&mut self, address: u64, go_on: Label) {
+        const CLOBBERED: [(Gpr, Gpr); 3] = [(Gpr::X0, Gpr::X1), (Gpr::X2, Gpr::X3), (Gpr::X4, Gpr::X7)];
+        for (a, b) in CLOBBERED {
+            self.put(encode::store_pair(Width::W64, a, b, Gpr::SP, -16, Pair::Pre));
+        }
+        self.call_helper(address);
+        self.result = false;
+        self.copy(SCRATCH, RESULT);
+        for (a, b) in CLOBBERED.into_iter().rev() {
+            self.put(encode::load_pair(Width::W64, a, b, Gpr::SP, 16, Pair::Post));
+        }
+        let jump = Jump::Zero { nonzero: false, width: Width::W32, reg: SCRATCH };
+        self.code.fragment(Fragment::Jump { jump, target: go_on });
     }
 
     fn mov_address(&mut self, dst: Reg, address: u64) {

@@ -51,6 +51,28 @@ impl Calls for Emitter<'_> {
         self.put(encode::store_i(Size::B4, Mem::at(environment, RunEnv::THROWN), thrown.into()));
     }
 
+    fn charge(&mut self, weight: u32, negative: Label) {
+        let environment = if self.counts { SCRATCH } else { ENV };
+        self.environment(environment);
+        let units = Mem::at(environment, RunEnv::UNITS);
+        self.put(encode::alu_mi(Group1::Sub, Width::W32, units, weight as i32));
+        self.code.fragment(Fragment::Jump { jump: Some(Cc::Negative), target: negative });
+    }
+
+    fn poll(&mut self, address: u64, go_on: Label) {
+        // An even number, so that the stack stays aligned.
+        const CLOBBERED: [Gpr; 6] = [Gpr::RAX, Gpr::RDI, Gpr::RSI, Gpr::RDX, Gpr::RCX, Gpr::R8];
+        for reg in CLOBBERED {
+            self.put(encode::push(reg));
+        }
+        self.call_helper(address);
+        self.put(encode::test_rr(Width::W32, Gpr::RAX, Gpr::RAX));
+        for reg in CLOBBERED.into_iter().rev() {
+            self.put(encode::pop(reg)); // the flags stay
+        }
+        self.code.fragment(Fragment::Jump { jump: Some(Cc::Equal), target: go_on });
+    }
+
     fn mov_address(&mut self, dst: Reg, address: u64) {
         self.address(gpr(dst), address);
     }

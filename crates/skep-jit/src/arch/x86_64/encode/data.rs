@@ -94,6 +94,14 @@ pub(crate) const fn alu_ri(op: Group1, width: Width, dst: Gpr, imm: i32) -> Byte
     }
 }
 
+/// `op [mem], imm`, the immediate sign-extended.
+pub(crate) const fn alu_mi(op: Group1, width: Width, mem: Mem, imm: i32) -> Bytes {
+    match as_i8(imm) {
+        Some(imm) => rm(Opcode::one(0x83).width(width), op as u8, mem).byte(imm),
+        None => rm(Opcode::one(0x81).width(width), op as u8, mem).dword(imm),
+    }
+}
+
 /// `cmp byte [mem], imm`
 pub(crate) const fn cmp_byte(mem: Mem, imm: u8) -> Bytes {
     rm(Opcode::one(0x80), Group1::Cmp as u8, mem).byte(imm)

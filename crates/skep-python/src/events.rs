@@ -18,7 +18,8 @@ pub(crate) struct RingBuffer {
 
 impl RingBuffer {
     pub(crate) fn new(_py: Python<'_>, module: Arc<skep::Module>, name: &str) -> PyResult<Self> {
-        let map = module.map(name).ok_or_else(|| PyKeyError::new_err(format!("the object has no map {name}")))?;
+        let map =
+            module.map(name).ok_or_else(|| PyKeyError::new_err(format!("the object has no map {name}")))?;
         let inner = Mutex::new(skep::RingBuffer::new(map).map_err(failed)?);
         Ok(Self { inner, name: name.to_owned() })
     }

@@ -19,7 +19,8 @@ pub(crate) struct RawMap {
 
 impl RawMap {
     pub(crate) fn new(module: Arc<skep::Module>, name: &str) -> PyResult<Self> {
-        let map = module.map_json(name).map_err(|error| PyKeyError::new_err(error.to_string()))?.map().clone();
+        let map =
+            module.map_json(name).map_err(|error| PyKeyError::new_err(error.to_string()))?.map().clone();
         Ok(Self { module, name: name.to_owned(), map })
     }
 
@@ -48,7 +49,8 @@ impl RawMap {
                     all.extend(bytes);
                 }
                 if all.len() > whole {
-                    let text = format!("{name}: {} values for {} virtual CPUs", all.len() / each, whole / each);
+                    let text =
+                        format!("{name}: {} values for {} virtual CPUs", all.len() / each, whole / each);
                     return Err(PyValueError::new_err(text));
                 }
                 all.resize(whole, 0);

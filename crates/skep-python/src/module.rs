@@ -95,7 +95,8 @@ impl Runtime {
         let known = |error: skep::Error| raised(py, &error);
         let mut object = source.object().map_err(known)?;
         if let Some(path) = btf {
-            let bytes = std::fs::read(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+            let bytes =
+                std::fs::read(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
             let types = Btf::parse(bytes).map_err(|error| failed(format!("{}: {error}", path.display())))?;
             object.set_host_types(Arc::new(types));
         }
@@ -111,8 +112,9 @@ impl Runtime {
             linker = names.fold(linker, |linker, name| linker.and(name));
         }
         if let Some(name) = program_type {
-            let kind = ProgramType::from_name(name)
-                .ok_or_else(|| failed(format!("{name:?} is no type of programs, such as xdp, sched_cls, raw")))?;
+            let kind = ProgramType::from_name(name).ok_or_else(|| {
+                failed(format!("{name:?} is no type of programs, such as xdp, sched_cls, raw"))
+            })?;
             linker = linker.program_type(kind);
         }
         if let Some(bytes) = buffer_len {

@@ -96,7 +96,8 @@ impl Program {
                 }
                 let before = values::input(data)?;
                 let mut buffer = before.clone();
-                let result = self.inner.run_raw_with(engine, &mut buffer).map_err(|error| raised(py, &error))?;
+                let result =
+                    self.inner.run_raw_with(engine, &mut buffer).map_err(|error| raised(py, &error))?;
                 let changed = before != buffer;
                 Ok(Outcome { changed, ..Outcome::new(py, result, None, &buffer) })
             }
@@ -126,7 +127,9 @@ impl Program {
         let outcome = self.inner.outcome_with(engine, packet).map_err(|error| raised(py, &error))?;
         let event = |event: &skep::Event| (event.map.clone(), PyBytes::new(py, &event.bytes).unbind());
         let devices = match outcome.redirect {
-            Some(Redirect::Device { index, .. } | Redirect::Neighbour { index, .. } | Redirect::Peer { index }) => {
+            Some(
+                Redirect::Device { index, .. } | Redirect::Neighbour { index, .. } | Redirect::Peer { index },
+            ) => {
                 vec![index]
             }
             _ => outcome.devices.clone(),

@@ -14,8 +14,8 @@ pub(crate) fn bytes(shape: &Shape<'_>, name: &str, value: &Bound<'_, PyAny>) -> 
     if let Ok(given) = value.cast::<PyByteArray>() {
         return sized(given.to_vec(), shape, name);
     }
-    let json: serde_json::Value = pythonize::depythonize(value)
-        .map_err(|error| PyTypeError::new_err(format!("{name}: {error}")))?;
+    let json: serde_json::Value =
+        pythonize::depythonize(value).map_err(|error| PyTypeError::new_err(format!("{name}: {error}")))?;
     shape.from_json(name, &json).map_err(|mismatch| PyValueError::new_err(mismatch.to_string()))
 }
 

@@ -9,6 +9,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+/// A program at functions of the kernel: what detaches it, and the addresses, each with its cookie.
+pub type ProbedFunctions<P> = (P, Vec<(u64, u64)>);
+
 /// An implementation of maps, of the verifier and of programs.
 ///
 /// It sees no descriptors, no identifiers and no memory of a caller: this library has resolved and copied them. It
@@ -256,7 +259,7 @@ pub trait Engine: Sized + 'static {
         when: When,
         program: &ProgramObject<Self>,
         cookies: &[u64],
-    ) -> Result<(Self::Probing, Vec<(u64, u64)>), Errno>;
+    ) -> Result<ProbedFunctions<Self::Probing>, Errno>;
 
     /// Attaches a program to places in a binary. Without cookies these are 0.
     ///

@@ -53,7 +53,7 @@ pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
     Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Netkit,
-    Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
+    Place, ProbedFunctions, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use iterators::Shown;

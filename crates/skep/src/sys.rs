@@ -366,7 +366,7 @@ impl Engine for SysEngine {
         when: When,
         program: &ProgramObject<Self>,
         cookies: &[u64],
-    ) -> Result<(Probing, Vec<(u64, u64)>), Errno> {
+    ) -> Result<skep_sys::ProbedFunctions<Probing>, Errno> {
         self.attach_functions(functions, when, program, cookies)
     }
 

@@ -69,7 +69,13 @@ impl<'a> Shape<'a> {
         let mut writer = Writer::new(name);
         let steps = Cell::new(MAX_STEPS);
         match self.ty {
-            Some((btf, ty)) => writer.put(btf, ty, value, &mut out, Walk { depth: 0, steps: &steps, numbers: Numbers::Text })?,
+            Some((btf, ty)) => writer.put(
+                btf,
+                ty,
+                value,
+                &mut out,
+                Walk { depth: 0, steps: &steps, numbers: Numbers::Text },
+            )?,
             None => writer.untyped(value, &mut out)?,
         }
         Ok(out)

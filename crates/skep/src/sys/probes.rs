@@ -233,7 +233,7 @@ impl SysEngine {
         when: When,
         program: &ProgramObject<Self>,
         cookies: &[u64],
-    ) -> Result<(Probing, Vec<(u64, u64)>), Errno> {
+    ) -> Result<skep_sys::ProbedFunctions<Probing>, Errno> {
         let machine = self.probed()?.machine();
         let probes = &machine.probes;
         let asked = match functions {

@@ -33,7 +33,22 @@ type Features = <Native as Arch>::Features;
 
 /// All services of the host that code can use.
 pub(super) const HARDENED: Options =
-    Options { landing_pads: true, signed_returns: true, fixed_code: false, patchable: false };
+    Options { landing_pads: true, signed_returns: true, ..PLAIN };
+
+/// No services.
+const PLAIN: Options = Options {
+    landing_pads: false,
+    signed_returns: false,
+    fixed_code: false,
+    patchable: false,
+    blind_constants: false,
+    mask_speculation: false,
+    order_reloads: false,
+    retpolines: false,
+};
+
+/// Programs whose authors may attack the process.
+pub(super) const UNTRUSTED: Options = PLAIN.untrusted();
 
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
@@ -277,7 +292,8 @@ impl Program {
         let ways = arenas
             .into_iter()
             .flat_map(move |arena| features.clone().into_iter().map(move |f| (f, plain, arena)))
-            .chain([(arch::detect(), HARDENED, arenas[0])]);
+            .chain([(arch::detect(), HARDENED, arenas[0])])
+            .chain([(arch::detect(), UNTRUSTED, arenas[0]), (testing::OLDEST, UNTRUSTED, arenas[1])]);
         ways.map(|(features, options, arena)| self.compile_with(features, options, arena).expect("compiles"))
     }
 

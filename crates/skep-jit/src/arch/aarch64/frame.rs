@@ -119,6 +119,12 @@ impl Frames for Emitter<'_> {
         if spec.uses_stack {
             self.zero_stack(spec.zeroed);
         }
+        if first {
+            self.begin_path();
+        } else if self.options.patchable {
+            // What watches it may have been here.
+            self.resume_path();
+        }
         if let Some(budget) = spec.budget {
             self.constant(SCRATCH, MAX_LOOPS.into());
             let place = Mem::At(Gpr::SP, frame.top as i32 + budget);
@@ -133,7 +139,10 @@ impl Frames for Emitter<'_> {
     }
 
     fn enter_callback(&mut self, target: Label) {
-        self.call_from_outside(target, |emit| emit.copy(ENV, SIXTH));
+        self.call_from_outside(target, |emit| {
+            emit.copy(ENV, SIXTH);
+            emit.begin_path();
+        });
     }
 
     fn exit(&mut self, label: Label) {

@@ -11,9 +11,9 @@ const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 
 const PADS: Options =
-    Options { landing_pads: true, signed_returns: false, fixed_code: false, patchable: false };
+    Options { landing_pads: true, signed_returns: false, ..HARDENED };
 const SIGNED: Options =
-    Options { landing_pads: false, signed_returns: true, fixed_code: false, patchable: false };
+    Options { landing_pads: false, signed_returns: true, ..HARDENED };
 
 fn words(text: &str, options: Options) -> Vec<Word> {
     let code = Program::new(text).emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles");

@@ -13,6 +13,7 @@ mod probes;
 mod random;
 mod refusals;
 mod sequences;
+mod speculation;
 
 use std::sync::{Arc, LazyLock};
 

@@ -34,6 +34,7 @@ mod storages;
 mod tasks;
 mod timers;
 mod told;
+mod untrusted;
 mod user_rings;
 mod verdicts;
 mod work;

@@ -17,6 +17,9 @@ const MASKED: Options = Options { mask_speculation: true, ..PLAIN };
 /// What lies behind the memory that programs may read.
 const SECRET: u8 = 0x5a;
 
+/// The secret's address plus one: a masked base and this make its address, if the index is not masked too.
+const SECRET_BEHIND_NULL: u64 = u64::MAX;
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -36,6 +39,7 @@ enum End {
 struct Gadget {
     name: &'static str,
     text: &'static str,
+    /// [`SECRET_BEHIND_NULL`] stands for a number that leads from the end of the address space to the secret.
     number: u64,
     /// How it ends on the wrong path without masks, and with.
     ends: (End, End),
@@ -47,6 +51,12 @@ const GADGETS: &[Gadget] = &[
         text: "if r2 > 15 goto out\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit\nout: r0 = 0\nexit",
         number: 20,
         ends: (End::Told, End::Faulted),
+    },
+    Gadget {
+        name: "an index that leads from a mask to the secret",
+        text: "if r2 > 15 goto out\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit\nout: r0 = 0\nexit",
+        number: SECRET_BEHIND_NULL,
+        ends: (End::Faulted, End::Faulted),
     },
     Gadget {
         name: "the same where the jump is taken",
@@ -137,12 +147,16 @@ fn mistaken(gadget: &Gadget, options: Options) -> End {
     let text = draft.finalize().expect("is installed");
     let mut memory = [SECRET; 64];
     memory[..16].fill(0);
+    let number = match gadget.number {
+        SECRET_BEHIND_NULL => (&raw const memory[20]).addr() as u64 + 1,
+        number => number,
+    };
     let run = || {
         // SAFETY: the code is a function with these arguments. What it does to memory ends this process, or is seen.
         let result = unsafe {
             let entry: unsafe extern "C" fn(*mut u8, u64, *mut RunEnv) -> u64 =
                 std::mem::transmute(text.as_ptr());
-            entry(memory.as_mut_ptr(), gadget.number, std::ptr::null_mut())
+            entry(memory.as_mut_ptr(), number, std::ptr::null_mut())
         };
         let written = memory[16..].iter().any(|byte| *byte != SECRET);
         if written { 3 } else { i32::from(result == u64::from(SECRET)) }

@@ -17,6 +17,7 @@ use crate::Result;
 use crate::programs::Program;
 use skep::abi::RAW;
 use skep::isa::{AluOp, Insn, Operand, Reg, Width};
+use skep::jit::Options;
 use skep::{Engine as Own, Object, ProgramOptions, Runtime};
 
 /// How many placements each engine gets.
@@ -32,6 +33,11 @@ pub(crate) type Engine = (&'static str, fn(&'static Program, usize) -> Result<Ru
 pub(crate) const ENGINES: &[Engine] = &[
     ("native", native),
     ("skep", |program, placement| skep(program, placement, Own::Jit)),
+    ("skep-blinded", |program, placement| defended(program, placement, |on| on.blind_constants = true)),
+    ("skep-masked", |program, placement| defended(program, placement, |on| on.mask_speculation = true)),
+    ("skep-ordered", |program, placement| defended(program, placement, |on| on.order_reloads = true)),
+    ("skep-retpolines", |program, placement| defended(program, placement, |on| on.retpolines = true)),
+    ("skep-untrusted", |program, placement| defended(program, placement, |on| *on = on.untrusted())),
     #[cfg(feature = "opponents")]
     ("rbpf", opponents::rbpf),
     #[cfg(feature = "opponents")]
@@ -40,6 +46,10 @@ pub(crate) const ENGINES: &[Engine] = &[
     ("sbpf-unchecked", |program, placement| opponents::sbpf(program, placement, false)),
     ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter)),
 ];
+
+/// What compiled code may do against the authors of programs, by the names of these engines.
+pub(crate) const DEFENCES: [&str; 5] =
+    ["skep-blinded", "skep-masked", "skep-ordered", "skep-retpolines", "skep-untrusted"];
 
 /// Without that engine there is no time.
 #[cfg(not(feature = "opponents"))]
@@ -73,6 +83,17 @@ fn native(program: &'static Program, placement: usize) -> Result<Run> {
 }
 
 fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run> {
+    skep_in(Runtime::new()?, program, placement, engine)
+}
+
+/// skep's compiler with defences.
+fn defended(program: &'static Program, placement: usize, set: fn(&mut Options)) -> Result<Run> {
+    let mut options = Options::default();
+    set(&mut options);
+    skep_in(Runtime::builder().compile(options).build()?, program, placement, Own::Jit)
+}
+
+fn skep_in(runtime: Runtime, program: &'static Program, placement: usize, engine: Own) -> Result<Run> {
     // Maps need the object itself, whose code has one place only.
     let object = if program.plain {
         Object::from_insns(program.name, &RAW, placed(program, placement)?)
@@ -81,7 +102,6 @@ fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run>
     } else {
         return Err("programs with maps or helpers are measured at one placement".into());
     };
-    let runtime = Runtime::new()?;
     let loaded = load(&runtime, &object, program)?;
     let mut memory = program.fresh_memory();
     Ok(Box::new(move || {

@@ -18,11 +18,14 @@ const ADRP_REACH: u64 = (1 << 32) - (1 << 13);
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
+        // Another program may be in the function's place, or watch it.
+        if self.options.patchable {
+            self.await_path();
+        }
         self.put(encode::bl(0));
         self.code.patch_last(layout::Target::Label(target));
         self.result = true;
         if self.options.patchable {
-            // What watches the function may have been there.
             self.resume_path();
         }
     }

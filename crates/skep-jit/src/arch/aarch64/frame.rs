@@ -119,11 +119,9 @@ impl Frames for Emitter<'_> {
         if spec.uses_stack {
             self.zero_stack(spec.zeroed);
         }
-        if first {
+        // Who calls a function that may be watched has waited.
+        if first || self.options.patchable {
             self.begin_path();
-        } else if self.options.patchable {
-            // What watches it may have been here.
-            self.resume_path();
         }
         if let Some(budget) = spec.budget {
             self.constant(SCRATCH, MAX_LOOPS.into());

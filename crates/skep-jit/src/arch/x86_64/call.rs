@@ -12,10 +12,13 @@ use crate::port::{Calls, NONE_LEFT, Target};
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
+        // Another program may be in the function's place, or watch it.
+        if self.options.patchable {
+            self.await_path();
+        }
         self.put(encode::call_rel());
         self.code.patch_last(layout::Target::Label(target));
         if self.options.patchable {
-            // What watches the function may have been there.
             self.resume_path();
         }
     }

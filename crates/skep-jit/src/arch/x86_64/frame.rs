@@ -104,11 +104,9 @@ impl Frames for Emitter<'_> {
         if frame.pointer {
             self.zero_stack(spec.zeroed);
         }
-        if first {
+        // Who calls a function that may be watched has waited.
+        if first || self.options.patchable {
             self.begin_path();
-        } else if self.options.patchable {
-            // What watches it may have been here.
-            self.resume_path();
         }
         if let Some(budget) = spec.budget {
             self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, budget), MAX_LOOPS as i32));

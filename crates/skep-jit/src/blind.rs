@@ -1,8 +1,8 @@
 //! Random keys for constants that are not to appear in code.
 //!
 //! An attacker writes `r1 = 0x0f05c3`, and the compiler writes `mov edi, 0x0f05c3`: three bytes of the attacker's
-//! choice in executable memory, for another bug to jump to. A backend that blinds computes the constant from two numbers
-//! of which the attacker knows none:
+//! choice in executable memory, for another bug to jump to. A backend that blinds computes the constant from two
+//! numbers of which the attacker knows none:
 //!
 //! ```text
 //!   mov edi, 0x0f05c3             mov edi, 0x0f05c3 ^ key
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Each constant has a key of its own, and each load new ones: from the kernel's generator, not from one of this
-//! process, whose state could leak. This is done by the backends and not by a pass over the instructions before them. A
-//! pass would need a scratch register that BPF lacks, would change the slots by which facts, lines and offsets are found,
-//! and would miss the constants that the compiler makes of the program's: magic numbers of divisions, sizes of maps,
-//! sums of offsets.
+//! process, whose state could leak. This is done by the backends and not by a pass over the instructions before them.
+//! A pass would need a scratch register that BPF lacks, would change the slots by which facts, lines and offsets are
+//! found, and would miss the constants that the compiler makes of the program's: magic numbers of divisions, sizes of
+//! maps, sums of offsets.
 //!
 //! A key that repeats, or that a program can predict, would break it.
 

@@ -51,6 +51,23 @@ const PLAIN: Options = Options {
 /// Programs whose authors may attack the process.
 pub(super) const UNTRUSTED: Options = PLAIN.untrusted();
 
+/// A program, and its loads that find what it has stored; the second one follows the first without a store between.
+pub(super) const RELOADS: (&str, &[usize]) = (
+    "*(u64 *)(r10 - 8) = r1
+    r2 = *(u64 *)(r10 - 8)
+    r3 = *(u64 *)(r10 - 8)
+    r2 += r3
+    *(u64 *)(r10 - 32) = r2
+    r0 = *(u64 *)(r10 - 32)
+    exit",
+    &[1, 2, 5],
+);
+
+/// A helper that is never called.
+pub(super) unsafe extern "C" fn far_helper(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
+
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
     let here = crate::compile as *const () as usize;
@@ -198,6 +215,12 @@ impl Program {
 
     pub(super) fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
         self.facts[slot].call = Some(fact);
+        self
+    }
+
+    /// Marks these loads as reloads.
+    pub(super) fn reloading(mut self, slots: &[usize]) -> Self {
+        slots.iter().for_each(|&slot| self.facts[slot].reload = true);
         self
     }
 

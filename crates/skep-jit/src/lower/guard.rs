@@ -2,9 +2,10 @@
 //! ([`Options::mask_speculation`](crate::Options::mask_speculation),
 //! [`Options::order_reloads`](crate::Options::order_reloads)).
 //!
-//! On a path that the processor takes by mistake, a register may hold anything: a number where the verifier saw a pointer, an
-//! index that a comparison has excluded. So what is part of an address is masked, in its own register. That changes
-//! nothing on the right path, and the register stays masked until it is written or a jump may have been predicted wrongly.
+//! On a path that the processor takes by mistake, a register may hold anything: a number where the verifier saw a
+//! pointer, an index that a comparison has excluded. So what is part of an address is masked, in its own register.
+//! That changes nothing on the right path, and the register stays masked until it is written or a jump may have been
+//! predicted wrongly.
 //!
 //! ```text
 //!   if r2 > 15 goto out        on the wrong path:
@@ -14,12 +15,12 @@
 //! ```
 //!
 //! The stack at constant distances from `r10` is in place on every path, but what is there may not be what the right
-//! path would find. So what is loaded from it is masked in place of the address. Addresses in arenas are
-//! made from the lower half of a register on every path, and lead nowhere else.
+//! path would find. So what is loaded from it is masked as well; with a masked index that is one byte below the place
+//! at index 0. Addresses in arenas are made from the lower half of a register on every path, and lead nowhere else.
 //!
-//! A masked address is within 32 KiB of the end of the address space, where nothing is, before or behind. It would break
-//! if a larger constant, or a part of a register that is extended, were added to it: such addresses are computed first
-//! ([`Lowering::is_maskable`]).
+//! A masked address is within 32 KiB of the end of the address space, where nothing is, before or behind. It would
+//! break if a larger constant, or a part of a register that is extended, were added to it: such addresses are
+//! computed first ([`Lowering::is_maskable`]).
 
 use skep_isa::{Insn, Reg, RegSet};
 
@@ -75,9 +76,7 @@ impl<A: Arch> Lowering<'_, A> {
 
     /// Before an access at that address.
     pub(super) fn mask_address(&mut self, address: Address) {
-        if address.base != Reg::R10 || address.index.is_some() {
-            self.mask(address.base);
-        }
+        self.mask(address.base);
         if let Some(index) = address.index {
             self.mask(index.reg);
         }
@@ -85,7 +84,7 @@ impl<A: Arch> Lowering<'_, A> {
 
     /// Behind a load or an atomic operation that has set the register.
     pub(super) fn mask_loaded(&mut self, address: Address, dst: Reg) {
-        if self.guarded.masks && address.base == Reg::R10 && address.index.is_none() {
+        if self.guarded.masks && address.base == Reg::R10 {
             self.emit.mask(dst);
         }
     }

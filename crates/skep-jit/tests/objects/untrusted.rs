@@ -1,5 +1,5 @@
-//! Code for programs whose authors may attack the process, as foreign disassemblers read it: no constant of a program is in
-//! it, and each address is masked.
+//! Code for programs whose authors may attack the process, as foreign disassemblers read it: no constant of a program
+//! is in it, and each address is masked.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Constants that are not to appear in code ([`crate::blind`]).
 //!
-//! Instructions are aligned words, and a constant is a field of one: no jump leads into the middle of an instruction, and no
-//! constant is a whole one. So what takes one field stays: 12 bits in arithmetic, 16 in a move, also inverted.
+//! Instructions are aligned words, and a constant is a field of one: no jump leads into the middle of an instruction,
+//! and no constant is a whole one. So what takes one field stays: 12 bits in arithmetic, 16 in a move, also inverted.
 //! Larger ones are made of a key and of their exclusive or with it:
 //!
 //! ```text

@@ -1,6 +1,6 @@
-//! What code does on a path that the processor takes by mistake. The mistake is made real: every conditional jump of the
-//! code is turned round, and the code is run. So it takes exactly the paths that a wrong prediction leads to, and what it
-//! reads there can be seen.
+//! What code does on a path that the processor takes by mistake. The mistake is made real: every conditional jump of
+//! the code is turned round, and the code is run. So it takes exactly the paths that a wrong prediction leads to, and
+//! what it reads there can be seen.
 
 use std::os::unix::process::ExitStatusExt;
 

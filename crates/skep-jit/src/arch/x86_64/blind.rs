@@ -10,8 +10,8 @@ use super::encode::{self, Group1, Shift};
 use super::regs::Gpr;
 
 impl Emitter<'_> {
-    /// Whether the constant must not be in the code. The others are of one byte that begins an ordinary instruction: none
-    /// that jumps, calls, returns, traps, does input or output, or is the first of two that do.
+    /// Whether the constant must not be in the code. The others are of one byte that begins an ordinary instruction:
+    /// none that jumps, calls, returns, traps, does input or output, or is the first of two that do.
     pub(super) fn hides(&self, value: u64) -> bool {
         self.options.blind_constants && !matches!(value, 0..=8 | 16 | 32 | 64)
     }

@@ -18,8 +18,9 @@
 //! ```
 //!
 //! It would break if anything but a jump's own two edges changed `r9`, or if something between a comparison and the
-//! second `cmov` changed the flags. Divisions and arenas need three scratch registers and put it into `xmm0` meanwhile; calls
-//! of helpers destroy it. They wait before they call (`lfence`), and when a helper returns the path is the right one.
+//! second `cmov` changed the flags. Divisions and arenas need three scratch registers and put it into `xmm0`
+//! meanwhile; calls of helpers destroy it. They wait before they call (`lfence`), and when a helper returns the path
+//! is the right one.
 
 use skep_isa::{Reg, Width};
 

@@ -33,8 +33,7 @@ use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 type Features = <Native as Arch>::Features;
 
 /// All services of the host that code can use.
-pub(super) const HARDENED: Options =
-    Options { landing_pads: true, signed_returns: true, ..PLAIN };
+pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, ..PLAIN };
 
 /// No services.
 const PLAIN: Options = Options {

@@ -35,8 +35,8 @@ use crate::port::operand::Address;
 use crate::port::operand::Modifier;
 use crate::port::{self, Arch};
 use crate::watch::Watch;
-use encode::{Bytes, Cc, Group1};
 pub(crate) use branch::Jump;
+use encode::{Bytes, Cc, Group1};
 use frame::Frame;
 use regs::{ENV, Gpr};
 

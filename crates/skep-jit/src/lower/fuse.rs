@@ -268,7 +268,11 @@ impl<A: Arch> Lowering<'_, A> {
                 uses += 1;
                 // A long displacement costs more than it saves, unless it is used once.
                 let costly = A::is_long(total) && !A::is_long(Address::at(sum.dst, offset.into()));
-                if uses > MAX_USES || uses > 1 && costly || !A::is_addressable(total, size) || !self.is_maskable(total) {
+                if uses > MAX_USES
+                    || uses > 1 && costly
+                    || !A::is_addressable(total, size)
+                    || !self.is_maskable(total)
+                {
                     return None;
                 }
             }

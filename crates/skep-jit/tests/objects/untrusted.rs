@@ -83,7 +83,9 @@ fn has(code: &[u8], bytes: &[u8]) -> bool {
 /// Constants of four and eight bytes that are in the code at any place.
 fn exposed(constants: &BTreeSet<u64>, code: &[u8]) -> BTreeSet<u64> {
     // Zeroes and ones lie side by side in displacements too.
-    let is_plain = |value: u64| (value as u32).to_le_bytes().iter().filter(|&&byte| matches!(byte, 0 | 0xff)).count() > 1;
+    let is_plain = |value: u64| {
+        (value as u32).to_le_bytes().iter().filter(|&&byte| matches!(byte, 0 | 0xff)).count() > 1
+    };
     // Offsets of loads and stores have 16 bits and their sign.
     let is_offset = |value: u64| i16::try_from(value.cast_signed()).is_ok() || value <= 0xffff;
     let extended = |value: u64| i64::from(value as u32 as i32) as u64;
@@ -243,7 +245,8 @@ fn each_address_is_masked_since_the_last_place_where_control_may_come_from_elsew
             // Jumps inside of an instruction, such as those around a division, are on the same path.
             let noted = |insn: Option<&Instruction>| {
                 insn.is_some_and(|insn| {
-                    insn.op_count() == 2 && (insn.op0_register(), insn.op1_register()) == (Register::R9, Register::R10)
+                    insn.op_count() == 2
+                        && (insn.op0_register(), insn.op1_register()) == (Register::R9, Register::R10)
                 })
             };
             let guarded = insn.flow_control() == FlowControl::ConditionalBranch && noted(insns.get(at + 1));
@@ -256,15 +259,23 @@ fn each_address_is_masked_since_the_last_place_where_control_may_come_from_elsew
             if guarded || from_elsewhere || leaves {
                 masks.clear();
             }
-            let is_access = insn.mnemonic() != iced_x86::Mnemonic::Lea && insn.mnemonic() != iced_x86::Mnemonic::Nop;
+            let is_access =
+                insn.mnemonic() != iced_x86::Mnemonic::Lea && insn.mnemonic() != iced_x86::Mnemonic::Nop;
             for memory in info.info(insn).used_memory().iter().filter(|_| is_access) {
-                let parts = [memory.base(), memory.index()].into_iter().filter(|part| POINTERS.contains(part));
+                let parts =
+                    [memory.base(), memory.index()].into_iter().filter(|part| POINTERS.contains(part));
                 for part in parts {
                     let name = program.name();
-                    assert!(masks.contains(&part), "{name}: {part:?} in {insn} at {:#x} is not masked", insn.ip());
+                    assert!(
+                        masks.contains(&part),
+                        "{name}: {part:?} in {insn} at {:#x} is not masked",
+                        insn.ip()
+                    );
                     accesses += 1;
                 }
-                assert!(i16::try_from(memory.displacement() as i64).is_ok() || memory.base() == Register::None);
+                assert!(
+                    i16::try_from(memory.displacement() as i64).is_ok() || memory.base() == Register::None
+                );
             }
             // A division keeps registers in others.
             let is_copy = insn.mnemonic() == iced_x86::Mnemonic::Mov && insn.op1_kind() == OpKind::Register;
@@ -286,8 +297,6 @@ fn each_address_is_masked_since_the_last_place_where_control_may_come_from_elsew
                 jumps += 1;
             }
         }
-
-
     });
     assert!(accesses > 5000 && jumps > 1000, "{accesses} accesses and {jumps} jumps");
 }

@@ -14,12 +14,13 @@ fn example(name: &str) -> Object {
 /// Every combination of hardening options, and what is for programs of strangers.
 fn runtimes() -> impl Iterator<Item = Runtime> {
     let strangers = std::iter::once_with(|| Runtime::builder().untrusted().build().expect("a runtime"));
-    let hardened = [(false, false), (true, false), (false, true), (true, true)].into_iter().map(|(pads, signed)| {
-        let mut options = skep::jit::Options::default();
-        options.landing_pads = pads;
-        options.signed_returns = signed;
-        Runtime::builder().compile(options).build().expect("a runtime")
-    });
+    let hardened =
+        [(false, false), (true, false), (false, true), (true, true)].into_iter().map(|(pads, signed)| {
+            let mut options = skep::jit::Options::default();
+            options.landing_pads = pads;
+            options.signed_returns = signed;
+            Runtime::builder().compile(options).build().expect("a runtime")
+        });
     hardened.chain(strangers)
 }
 

@@ -10,10 +10,8 @@ use crate::port::Home;
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 
-const PADS: Options =
-    Options { landing_pads: true, signed_returns: false, ..HARDENED };
-const SIGNED: Options =
-    Options { landing_pads: false, signed_returns: true, ..HARDENED };
+const PADS: Options = Options { landing_pads: true, signed_returns: false, ..HARDENED };
+const SIGNED: Options = Options { landing_pads: false, signed_returns: true, ..HARDENED };
 
 fn words(text: &str, options: Options) -> Vec<Word> {
     let code = Program::new(text).emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles");
@@ -63,11 +61,11 @@ fn reloads_wait_once_for_the_stores_before_them() {
     let (text, slots) = RELOADS;
     let program = Program::new(text).reloading(slots);
     let code = program.emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles").bytes;
-    let words: Vec<u32> =
+    let emitted: Vec<u32> =
         code.chunks(4).filter_map(|word| Some(u32::from_le_bytes(word.try_into().ok()?))).collect();
     let is_barrier = |word: &&u32| **word == encode::ssbb().0;
-    assert_eq!(words.iter().filter(is_barrier).count(), 2);
-    let rest: Vec<Word> = words.iter().filter(|word| !is_barrier(word)).map(|&word| Word(word)).collect();
+    assert_eq!(emitted.iter().filter(is_barrier).count(), 2);
+    let rest: Vec<Word> = emitted.iter().filter(|word| !is_barrier(word)).map(|&word| Word(word)).collect();
     assert_eq!(rest, words(text, Options::default()));
 }
 

@@ -7,9 +7,9 @@ use std::os::unix::process::ExitStatusExt;
 use skep_abi::RunEnv;
 
 use super::{NEAR, PLAIN, Program, Ready, UNTRUSTED};
+use crate::Options;
 use crate::arch::{Native, testing};
 use crate::port::Home;
-use crate::Options;
 
 /// Masks alone.
 const MASKED: Options = Options { mask_speculation: true, ..PLAIN };

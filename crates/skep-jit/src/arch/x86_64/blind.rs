@@ -35,10 +35,14 @@ impl Emitter<'_> {
             Operand::Imm(imm) => {
                 let bits = size.bits().min(32);
                 let value = imm as u32 & (u32::MAX >> (32 - bits));
-                match self.hidden(reg, if size == Size::B8 { Width::W64 } else { Width::W32 }, match size {
-                    Size::B1 | Size::B2 => value as i32,
-                    Size::B4 | Size::B8 => imm,
-                }) {
+                match self.hidden(
+                    reg,
+                    if size == Size::B8 { Width::W64 } else { Width::W32 },
+                    match size {
+                        Size::B1 | Size::B2 => value as i32,
+                        Size::B4 | Size::B8 => imm,
+                    },
+                ) {
                     true => Err(reg),
                     false => Ok(src),
                 }

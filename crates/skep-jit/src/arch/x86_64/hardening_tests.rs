@@ -50,8 +50,7 @@ fn reloads_wait_once_for_the_stores_before_them() {
     let waits = |slots| mnemonics_of(&Program::new(text).reloading(slots), options);
     assert_eq!(waits(&[]), plain, "nothing is known of what is loaded");
     let waiting = waits(slots);
-    let fences: Vec<usize> =
-        (0..waiting.len()).filter(|&at| waiting[at] == Mnemonic::Lfence).collect();
+    let fences: Vec<usize> = (0..waiting.len()).filter(|&at| waiting[at] == Mnemonic::Lfence).collect();
     assert_eq!(fences.len(), 2, "{waiting:?}");
     for at in fences {
         assert_eq!(waiting[at + 1], Mnemonic::Mov, "{waiting:?}");

@@ -89,7 +89,6 @@ impl Config {
     }
 
     /// Requires one kind of memory if none was required before.
-    #[must_use]
     pub fn backing_or(mut self, backing: Backing) -> Self {
         self.backing.get_or_insert(backing);
         self

@@ -151,8 +151,8 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "site", "watch", "reduce", "layout", "port", "parts", "ends", "plan", "live",
-            "lower", "arch", "compiled",
+            "error", "options", "blind", "site", "watch", "reduce", "layout", "port", "parts", "ends",
+            "plan", "live", "lower", "arch", "compiled",
         ],
     ),
     (

@@ -210,6 +210,8 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool, linked: Option<ArenaLink>)
         foreign,
         arena,
         throws,
+        // Engines that run ahead of stores use it.
+        reload: _,
     } = parts.facts[slot as usize];
     if throws && !matches!(parts.insns[slot as usize], Insn::Call { target: CallTarget::Kfunc { .. } }) {
         return Err(Error::Unsupported { slot, what: "an exception that is not a kfunc call" });

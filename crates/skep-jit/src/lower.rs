@@ -9,6 +9,7 @@ mod call;
 mod ends;
 mod exception;
 mod fuse;
+mod guard;
 mod jump;
 mod known;
 mod labels;
@@ -25,11 +26,12 @@ use crate::options::Options;
 use crate::parts::{HelperCall, Loaded, Parts};
 use crate::plan::Plan;
 use crate::port::operand::Address;
-use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
+use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory, receiver};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
 
 use fuse::Alias;
+use guard::Guarded;
 use known::Known;
 use labels::Labels;
 
@@ -61,7 +63,9 @@ pub(crate) fn lower<A: Arch>(
         live: &live,
         labels,
         emit: A::Emitter::new(code, features, options, home),
+        options,
         known: Known::NOTHING,
+        guarded: Guarded::new(options),
         alias: None,
         function: 0,
         trap_used: false,
@@ -91,7 +95,7 @@ pub(crate) fn lower<A: Arch>(
         let entry = if plan.reached(start) { labels.entry(function) } else { labels.trap() };
         emit.enter_callback(entry);
     }
-    let layout = emit.finish().relax();
+    let layout = emit.finish()?.relax();
     let mut entries = vec![None; plan.functions.len()].into_boxed_slice();
     let mut branches = sites.iter_mut();
     for (patched, offset) in patched.into_iter().zip(layout.sites()) {
@@ -121,8 +125,11 @@ struct Lowering<'a, A: Arch> {
     live: &'a Live,
     labels: Labels,
     emit: A::Emitter<'a>,
+    options: Options,
     /// Known bits before the current instruction.
     known: Known,
+    /// What needs no mask and no barrier before the current instruction.
+    guarded: Guarded,
     /// The address that its users compute by themselves.
     alias: Option<Alias>,
     /// Index of the current function.
@@ -161,6 +168,7 @@ impl<A: Arch> Lowering<'_, A> {
         let end = function.end as usize;
         self.function = index;
         self.known = Known::NOTHING;
+        self.guarded.join();
         if index > 0 {
             self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
         }
@@ -187,6 +195,7 @@ impl<A: Arch> Lowering<'_, A> {
             let what = &self.plan.slots()[slot];
             if what.is_target() {
                 self.known = Known::NOTHING;
+                self.guarded.join();
                 self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
                     self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
@@ -207,6 +216,7 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.next(self.live_out(slot + done.slots - 1), false);
                 for insn in &self.parts.insns[slot..slot + done.slots] {
                     self.known.step(insn);
+                    self.guarded.step(insn);
                 }
                 done
             };
@@ -264,6 +274,7 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Store { size, base, offset, src } => {
                 let address = self.address(slot, base, offset);
+                self.mask_address(address);
                 self.emit.store(size, address, src);
             }
             Insn::Atomic { op, size, base, offset, src } => {
@@ -273,13 +284,24 @@ impl<A: Arch> Lowering<'_, A> {
                     _ => return Err(Error::Unsupported { slot, what: "an atomic operation of this size" }),
                 };
                 let live_out = self.live_out(slot);
+                let address = Address::at(base, offset.into());
+                self.mask_address(address);
                 self.emit.atomic(op, width, (base, offset), src, live_out);
+                if let Some(receiver) = receiver(op, src).filter(|reg| live_out.contains(*reg)) {
+                    self.mask_loaded(address, receiver);
+                }
             }
             Insn::LoadAcquire { size, dst, base, offset } => {
-                self.emit.load_acquire(size, dst, Address::at(base, offset.into()));
+                let address = Address::at(base, offset.into());
+                self.order_reload(slot..=slot);
+                self.mask_address(address);
+                self.emit.load_acquire(size, dst, address);
+                self.mask_loaded(address, dst);
             }
             Insn::StoreRelease { size, base, offset, src } => {
-                self.emit.store_release(size, Address::at(base, offset.into()), src);
+                let address = Address::at(base, offset.into());
+                self.mask_address(address);
+                self.emit.store_release(size, address, src);
             }
             Insn::Jump { offset, .. } => {
                 match self.target_slot(slot, offset) {
@@ -403,10 +425,13 @@ impl<A: Arch> Lowering<'_, A> {
     /// A load. One that may fault is never fused ([`Lowering::fused`]).
     fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
         let address = self.address(slot, place.0, place.1);
+        self.order_reload(slot..=slot);
+        self.mask_address(address);
         match self.plan.slots()[slot].is_probe() {
             true => self.emit.probe(slot, size, signed, dst, address),
             false => self.emit.load(size, signed, dst, address),
         }
+        self.mask_loaded(address, dst);
     }
 
     fn mov(&mut self, width: Width, dst: Reg, src: Reg) {

@@ -83,6 +83,8 @@ impl Slot {
             foreign,
             arena,
             throws,
+            // `Lowering::order_reload` uses it.
+            reload: _,
         } = *fact;
         // `Plan::check` and `Lowering::throw` handle it.
         if throws && !matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } }) {

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use skep_abi::{ArenaLink, InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
 use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
+use crate::error::Error;
 use crate::layout::{Assembly, Encoding, Label};
 use crate::options::Options;
 use crate::watch::Watch;
@@ -78,7 +79,7 @@ impl Home {
 
 /// All operations of a backend.
 pub(crate) trait Emitter<'a, A: Arch>:
-    Arithmetic + Memory + Arenas + Branches + Calls + Frames
+    Arithmetic + Memory + Arenas + Branches + Calls + Frames + Guards
 {
     /// An emitter of code that will lie in `home`.
     fn new(code: Assembly<A>, features: A::Features, options: Options, home: &'a Home) -> Self;
@@ -91,7 +92,11 @@ pub(crate) trait Emitter<'a, A: Arch>:
     fn count_tail_calls(&mut self);
 
     /// The code.
-    fn finish(self) -> Assembly<A>;
+    ///
+    /// # Errors
+    ///
+    /// If a constant is hidden behind a number that is not random.
+    fn finish(self) -> Result<Assembly<A>, Error>;
 
     /// Sets the live-out registers of the next operation, and whether the function's exit follows it.
     fn next(&mut self, live_out: RegSet, exits: bool);
@@ -349,4 +354,14 @@ pub(crate) trait Frames {
 
     /// The epilogue of a function. It may bind `label`, the same one for all exits of a function.
     fn exit(&mut self, label: Label);
+}
+
+/// What keeps a path that the processor takes by mistake from leaving traces. Emitters note in a register of their own
+/// whether the path is one ([`Options::mask_speculation`]).
+pub(crate) trait Guards {
+    /// Sets every bit of a register if the path is a mistake of the processor, else nothing. Not for `r10`.
+    fn mask(&mut self, reg: Reg);
+
+    /// Loads behind it read what stores in front of it wrote.
+    fn order_stores(&mut self);
 }

@@ -104,6 +104,10 @@ pub struct Fact {
     pub foreign: Option<&'static ContextField>,
     /// Whether the call ends the program: it is `bpf_throw`, and `r1` is the cookie.
     pub throws: bool,
+    /// Whether some path loads here from the stack what it knows to be there: a pointer, or a number of which not
+    /// every value is possible. What was there before must not be found in its place, even for a moment (Spectre's
+    /// variant 4).
+    pub reload: bool,
 }
 
 /// What is the same on every path that reaches a helper call.

@@ -288,6 +288,7 @@ impl<'a> Linker<'a> {
                 helpers: &helpers,
                 max_walked: shared.max_walked,
                 privileged: shared.privileged,
+                confined: shared.confined,
                 strict_alignment: self.rules.strict_alignment,
                 abilities: self.rules.abilities,
                 any_table: true,

@@ -12,7 +12,7 @@ use crate::surroundings::Surroundings;
 use skep_abi::{HelperFn, HelperProto, RetKind};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
-use skep_text::Arena;
+use skep_text::{Arena, Backing};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 #[cfg(feature = "sys")]
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// `bpf_get_smp_processor_id`.
 const GET_SMP_PROCESSOR_ID: u32 = 8;
@@ -37,6 +38,8 @@ pub struct RuntimeBuilder {
     shares_maps: bool,
     max_walked: u64,
     privileged: bool,
+    untrusted: bool,
+    granularity: Option<u64>,
     policy: Policy,
     code: skep_text::Config,
     jit: skep_jit::Options,
@@ -268,6 +271,37 @@ impl RuntimeBuilder {
         self
     }
 
+    /// For programs whose authors may attack the host and each other : all that follows, whatever else is set.
+    ///
+    /// - Compiled code hides the constants of programs, masks what is accessed on paths that the processor takes by
+    ///   mistake, waits for stores before it reads the stack again, and has no predicted indirect jumps
+    ///   ([`skep_jit::Options::untrusted`]).
+    /// - No address leaves a program as a number, whatever its type and [`RuntimeBuilder::privileged`] allow.
+    /// - Programs see times in units of 100 µs, unless [`RuntimeBuilder::clock_granularity`] says otherwise.
+    /// - Code memory is never mapped writable ([`Backing::Hardened`]), unless [`RuntimeBuilder::code`] requires
+    ///   another backing.
+    ///
+    /// Each has its price, which the chapter on security tells, and can be had alone. The interpreter, which runs
+    /// programs on machines without a compiler, does none of the first.
+    ///
+    /// ```
+    /// let runtime = skep::Runtime::builder().untrusted().build()?;
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn untrusted(mut self) -> Self {
+        self.untrusted = true;
+        self
+    }
+
+    /// Programs see times that are multiples of this (`bpf_ktime_get_ns` and its kin): what is left out of them cannot
+    /// tell how long a load took. Times do not decrease. Default: times as they are; a granularity of 0 means that too.
+    #[must_use]
+    pub fn clock_granularity(mut self, granularity: Duration) -> Self {
+        self.granularity = Some(u64::try_from(granularity.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
     /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and
     /// the message without its line end. Default: standard error, control characters escaped. Called on the thread that
     /// runs the program. If it panics, the program goes on to its end, or in a runtime with a
@@ -371,9 +405,10 @@ impl RuntimeBuilder {
         let near = helpers::PROVIDED[0].1 as usize;
         let domain = Domain::new(self.cpus)?;
         // If CPUs cannot be made to synchronise, code is never changed.
-        let mut jit = self.jit;
+        let mut jit = if self.untrusted { self.jit.untrusted() } else { self.jit };
         // Pads without a check are useless, and a check without pads would stop every program.
         let code = self.code.landing_pads(self.jit.landing_pads);
+        let code = if self.untrusted { code.backing_or(Backing::Hardened) } else { code };
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
         let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code, (before, after));
@@ -386,6 +421,7 @@ impl RuntimeBuilder {
                 shares_maps: self.shares_maps,
                 max_walked: self.max_walked,
                 privileged: self.privileged,
+                confined: self.untrusted,
                 policy: self.policy,
                 helpers,
                 linux_numbers: self.linux_numbers,
@@ -394,6 +430,7 @@ impl RuntimeBuilder {
                 log: self.log,
                 machine_objects: Arc::new(MachineObjects::new(&self.surroundings)),
                 surroundings: self.surroundings,
+                granularity: self.granularity.unwrap_or(if self.untrusted { COARSE } else { 0 }),
                 timers: Arc::default(),
                 target_programs: Mutex::default(),
                 counts_runs: AtomicBool::new(false),
@@ -403,6 +440,9 @@ impl RuntimeBuilder {
         })
     }
 }
+
+/// Nanoseconds. Browsers show this to pages that may share a process with others; a cache miss takes a thousandth.
+const COARSE: u64 = 100_000;
 
 impl Default for RuntimeBuilder {
     fn default() -> Self {
@@ -418,6 +458,8 @@ impl Default for RuntimeBuilder {
             shares_maps: false,
             max_walked: skep_verifier::Config::default().max_walked,
             privileged: false,
+            untrusted: false,
+            granularity: None,
             policy: Policy::default(),
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),

@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) max_walked: u64,
     /// Whether addresses may leave all programs.
     pub(crate) privileged: bool,
+    /// Whether addresses may leave no program.
+    pub(crate) confined: bool,
     /// When freed elements of maps are reused.
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
@@ -56,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    /// Times that programs see are multiples of this many nanoseconds; 0 for as they are.
+    pub(crate) granularity: u64,
     pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
     /// The budget of a run for which the host gives none; programs are charged if there is one.
@@ -97,6 +101,12 @@ impl Shared {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.surroundings.clock.now()
+    }
+
+    /// A time in nanoseconds as programs may see it. Times that grow stay in order.
+    #[inline]
+    pub(crate) fn shown(&self, time: u64) -> u64 {
+        if self.granularity == 0 { time } else { time - time % self.granularity }
     }
 
     pub(crate) fn target_programs(&self) -> MutexGuard<'_, TargetPrograms> {

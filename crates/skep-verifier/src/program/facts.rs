@@ -68,6 +68,8 @@ mod seen {
     pub(super) const NOT_TAKEN: u8 = 4;
     /// The call there ends the program.
     pub(super) const THROWS: u8 = 8;
+    /// The load there finds in the stack what the path knows to be there.
+    pub(super) const RELOADS: u8 = 16;
 }
 
 /// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
@@ -204,6 +206,13 @@ impl Record {
     pub(crate) fn throws(&mut self, slot: usize) {
         if self.slots[slot] & seen::THROWS == 0 {
             self.see(slot, seen::THROWS);
+        }
+    }
+
+    /// Some path loads there from the stack what it knows to be there.
+    pub(crate) fn reloads(&mut self, slot: usize) {
+        if self.slots[slot] & seen::RELOADS == 0 {
+            self.see(slot, seen::RELOADS);
         }
     }
 
@@ -366,6 +375,7 @@ impl Record {
             }
             facts[slot].reached = true;
             facts[slot].throws = record & seen::THROWS != 0;
+            facts[slot].reload = record & seen::RELOADS != 0;
             match insns[slot] {
                 Insn::Alu { .. } => continue, // takes no fact
                 Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,

@@ -36,6 +36,7 @@ impl Transfer<'_> {
             self.record.memory(self.slot)?;
             let end = start + size.bytes();
             self.notes.add(Note::Reads { frame, start, end });
+            self.note_reload(&value, size);
             return self.write(state, dst, value);
         }
         let pointer = *pointer;
@@ -46,7 +47,9 @@ impl Transfer<'_> {
         let value = match region {
             Region::Stack { frame, first, last } => {
                 self.notes.add(Note::Reads { frame, start: first, end: last + size.bytes() });
-                self.load_stack(state, frame, first, last, size)?
+                let value = self.load_stack(state, frame, first, last, size)?;
+                self.note_reload(&value, size);
+                value
             }
             Region::Field { field, inside } => {
                 self.rewrite(&pointer, field, inside, size)?;
@@ -271,6 +274,14 @@ impl Transfer<'_> {
             self.check_alignment(reg, pointer, offset, size)?;
         }
         Ok(pointer)
+    }
+
+    /// Records a load from the stack whose value is known better than its size tells, or is linked to another number.
+    fn note_reload(&mut self, value: &Value, size: Size) {
+        let any = value.is_scalar() && value.id == 0 && value.num.includes(&Scalar::of_size(size));
+        if !any {
+            self.record.reloads(self.slot);
+        }
     }
 
     fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Checked<Value> {

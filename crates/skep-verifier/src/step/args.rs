@@ -253,7 +253,8 @@ impl<'a> Transfer<'a> {
 
     /// Whether the program may leak addresses as numbers.
     pub(crate) fn may_leak(&self) -> bool {
-        self.env.program_type().may_leak || self.env.config.privileged
+        let config = self.env.config;
+        !config.confined && (self.env.program_type().may_leak || config.privileged)
     }
 
     /// Checks what may be a map's key or value.

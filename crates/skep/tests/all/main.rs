@@ -43,6 +43,7 @@ mod timers;
 mod told;
 #[cfg(feature = "typed")]
 mod typed;
+mod untrusted;
 #[cfg(feature = "typed")]
 mod upgrades;
 mod user_rings;

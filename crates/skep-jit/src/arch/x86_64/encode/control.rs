@@ -75,6 +75,21 @@ pub(crate) const fn endbr64() -> Bytes {
     Bytes::new().byte(0xf3).byte(0x0f).byte(0x1e).byte(0xfa)
 }
 
+/// `lfence`: nothing behind it begins before everything in front of it is done.
+pub(crate) const fn lfence() -> Bytes {
+    Bytes::new().byte(0x0f).byte(0xae).byte(0xe8)
+}
+
+/// `pause`
+pub(crate) const fn pause() -> Bytes {
+    Bytes::new().byte(0xf3).byte(0x90)
+}
+
+/// `call rel32` over that many bytes.
+pub(crate) const fn call_near(disp: i32) -> Bytes {
+    Bytes::new().byte(0xe8).dword(disp)
+}
+
 /// `call reg`
 pub(crate) const fn call_r(reg: Gpr) -> Bytes {
     rr(Opcode::one(0xff), 2, reg)

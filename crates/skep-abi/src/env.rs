@@ -55,13 +55,16 @@ pub struct RunEnv {
     pub sections: u32,
     /// Address of the [`crate::Printed`] of the call in progress, or 0. Engines set it before each helper call for
     /// which the verifier recorded one; the helper takes it and clears the field. Before a call of a function that
-    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead.
+    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead, and before a call of a helper
+    /// with state to that state's address ([`Linkage::state`]).
     pub printed: u64,
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
     /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
     pub thrown: u32,
     /// Address of what the helpers' owner keeps for this run, or 0.
     pub run: u64,
+    /// Address of what the helpers' owner knows of the state that the run's caller lends to helpers, or 0.
+    pub state: u64,
 }
 
 impl RunEnv {
@@ -91,6 +94,7 @@ impl Default for RunEnv {
             printed: 0,
             thrown: 0,
             run: 0,
+            state: 0,
         }
     }
 }
@@ -227,6 +231,8 @@ pub struct Linkage {
     pub types: u64,
     /// Keeps what `types` is the address of.
     pub kept: Option<Arc<dyn Any + Send + Sync>>,
+    /// The state of helpers that have one, by number, sorted.
+    pub states: Vec<(u32, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl Linkage {
@@ -244,6 +250,12 @@ impl Linkage {
     pub fn function(&self, number: u32) -> Option<HelperFn> {
         let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;
         Some(self.functions[at].1)
+    }
+
+    /// The address of the state of the helper of that number, if it has one. It lives as long as this.
+    pub fn state(&self, id: u32) -> Option<u64> {
+        let at = self.states.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(Arc::as_ptr(&self.states[at].1).cast::<()>().expose_provenance() as u64)
     }
 
     /// The implementation of the helper of that number.

@@ -290,8 +290,9 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match self.parts.helper_call(slot, id)? {
                     HelperCall::Call(address) => {
-                        if let Some(printed) = self.parts.printed(slot) {
-                            self.emit.note_printed(printed);
+                        let printed = self.parts.printed(slot);
+                        if let Some(noted) = printed.or_else(|| self.parts.linkage.state(id)) {
+                            self.emit.note_printed(noted);
                         }
                         self.emit.call_helper(address);
                     }

@@ -638,6 +638,7 @@ impl<'a> Linker<'a> {
             helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
             functions: helpers::own::provided(),
+            states: known.iter().filter_map(|(id, helper)| Some((*id, helper.noted()?))).collect(),
             ..Linkage::default()
         }
     }

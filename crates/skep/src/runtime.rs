@@ -7,7 +7,7 @@ use crate::helpers;
 use crate::machine_objects::MachineObjects;
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
-use skep_abi::{HelperFn, HelperProto};
+use skep_abi::{HelperFn, HelperProto, ProgramType};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
 use skep_text::Arena;
@@ -67,14 +67,14 @@ impl Runtime {
         &self.shared.arena
     }
 
-    /// How many virtual CPUs there are: threads that can run programs at once, and values in a per-CPU map.
+    /// How many virtual CPUs there are: runs that can be in progress at once, and values in a per-CPU map.
     pub fn cpus(&self) -> u32 {
         self.shared.domain.limit()
     }
 
-    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that
-    /// will be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or
-    /// is running a program.
+    /// Releases this thread's virtual CPU, if it [keeps](RuntimeBuilder::cpus) one. For threads that will be idle for
+    /// long; the next run claims one again. Returns `false` and does nothing if the thread has none or is running a
+    /// program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
     }
@@ -137,9 +137,18 @@ impl fmt::Debug for Runtime {
 }
 
 impl RuntimeBuilder {
-    /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
-    /// the number of processors if that is more. A thread counts from its first run until it ends or calls
-    /// [`Runtime::release_cpu`].
+    /// How many virtual CPUs there are: how many runs can be in progress at once, and how many values per-CPU maps hold.
+    /// Default: 64, or twice the number of processors if that is more.
+    ///
+    /// Any number of threads can run programs. Three quarters of the virtual CPUs are for threads to keep: a thread's
+    /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are taken,
+    /// a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some tens of
+    /// nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two runs of
+    /// one thread, and it never changes during a run.
+    ///
+    /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each
+    /// other; its run is [`Error::Slots`]. A function that waits for other threads' runs keeps its own virtual CPU
+    /// meanwhile: give the runtime more than such functions can take.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
@@ -242,7 +251,7 @@ impl RuntimeBuilder {
     /// says; it must not unwind.
     #[must_use]
     pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
-        self.add(proto, call);
+        self.add(Helper { of_host: true, ..Helper::provided(&proto, call) });
         self
     }
 
@@ -251,13 +260,13 @@ impl RuntimeBuilder {
         self.surroundings = Arc::clone(surroundings);
     }
 
-    fn add(&mut self, proto: HelperProto, call: HelperFn) {
-        let id = proto.id;
+    fn add(&mut self, helper: Helper) {
+        let id = helper.proto.id;
         if let Some(taken) = self.helpers.get(&id) {
             let taken = taken.proto.name.clone().into_owned();
             self.taken.get_or_insert(Error::HelperTaken { id, taken });
         } else {
-            self.helpers.insert(id, Helper { proto, call: Some(call) });
+            self.helpers.insert(id, helper);
         }
     }
 
@@ -286,9 +295,36 @@ impl RuntimeBuilder {
     /// # Ok::<(), skep::Error>(())
     /// ```
     #[must_use]
-    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, _function: F) -> Self {
-        let (proto, call) = function::helper::<F, S>(id, name.to_owned());
-        self.add(proto, call);
+    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, function: F) -> Self {
+        self.add(function::helper(id, name.to_owned(), function));
+        self
+    }
+
+    /// [`RuntimeBuilder::function`] for programs of these types alone: the methods of a context, for example. Other
+    /// programs that call it are refused.
+    ///
+    /// ```
+    /// use skep::abi::{RAW, XDP};
+    /// use skep::function::PacketView;
+    ///
+    /// let length = |packet: PacketView<'_>| -> u32 { packet.len() as u32 };
+    /// let runtime = skep::Runtime::builder().function_for(&[&XDP], 1000, "length", length).build()?;
+    /// # let insns = skep::isa::assemble("call length#1000\nexit").expect("the text is right");
+    /// # runtime.load(&skep::Object::from_insns("one", &XDP, insns.clone()))?;
+    /// # assert!(runtime.linker(&skep::Object::from_insns("two", &RAW, insns)).buffer_len(4).load().is_err());
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn function_for<F: HostFunction<S>, S>(
+        mut self,
+        types: &[&'static ProgramType],
+        id: u32,
+        name: &str,
+        function: F,
+    ) -> Self {
+        let mut helper = function::helper(id, name.to_owned(), function);
+        helper.proto.only_for = Some(types.iter().map(|kind| kind.name).collect());
+        self.add(helper);
         self
     }
 
@@ -298,7 +334,7 @@ impl RuntimeBuilder {
         self.helpers = skep_abi::CONFORMANCE
             .iter()
             .zip(helpers::conformance::HELPERS)
-            .map(|(proto, call)| (proto.id, Helper { proto: proto.clone(), call: Some(call) }))
+            .map(|(proto, call)| (proto.id, Helper::provided(proto, call)))
             .collect();
         self.linux_numbers = false;
         self
@@ -316,7 +352,7 @@ impl RuntimeBuilder {
         }
         // Calls of helpers are short if the code is near them.
         let near = helpers::PROVIDED[0].1 as usize;
-        let domain = Domain::new(self.cpus)?;
+        let domain = Domain::builder().slots(self.cpus).shared(shared_cpus(self.cpus)).build()?;
         // If CPUs cannot be made to synchronise, code is never changed.
         let mut jit = self.jit;
         // Pads without a check are useless, and a check without pads would stop every program.
@@ -349,13 +385,18 @@ impl RuntimeBuilder {
     }
 }
 
+/// How many of the virtual CPUs no thread keeps.
+fn shared_cpus(cpus: u32) -> u32 {
+    (cpus / 4).max(1)
+}
+
 impl Default for RuntimeBuilder {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         // Only implemented helpers: many have a prototype alone.
         let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
             let proto = skep_abi::linux_helper(*id)?;
-            Some((*id, Helper { proto: proto.clone(), call: Some(*call) }))
+            Some((*id, Helper::provided(proto, *call)))
         });
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),

@@ -2,6 +2,7 @@
 
 use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
 use crate::error::Error;
+use crate::function::StateType;
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
 use crate::surroundings::Surroundings;
@@ -11,6 +12,7 @@ use skep_interp::Interpreter;
 use skep_maps::{Map, Policy};
 use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +68,24 @@ pub(crate) struct Helper {
     pub(crate) proto: HelperProto,
     /// `None` if the prototype is known but there is no implementation.
     pub(crate) call: Option<HelperFn>,
+    /// What the implementation owns. Its address is noted before each call if it has bytes.
+    pub(crate) owned: Option<Arc<dyn Any + Send + Sync>>,
+    /// The state of the run that it takes.
+    pub(crate) takes: Option<StateType>,
+    /// Whether it is the host's.
+    pub(crate) of_host: bool,
+}
+
+impl Helper {
+    /// One of this crate's own.
+    pub(crate) fn provided(proto: &HelperProto, call: HelperFn) -> Self {
+        Self { proto: proto.clone(), call: Some(call), owned: None, takes: None, of_host: false }
+    }
+
+    /// What engines note before each call.
+    pub(crate) fn noted(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owned.clone().filter(|owned| size_of_val(&**owned) > 0)
+    }
 }
 
 impl Shared {
@@ -221,7 +241,8 @@ fn without_count(env: *mut RunEnv) -> *mut RunEnv {
 /// of the run in progress.
 unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
     // SAFETY: the caller's promise.
-    let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };
+    let (cpu, thrown, state, shared) =
+        unsafe { ((*env).cpu, (*env).thrown, (*env).state, Shared::of_run(env)) };
     // A function that an exception leaves does not return.
     if thrown != 0 {
         return;
@@ -237,6 +258,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             host: std::ptr::from_ref(shared) as u64,
             program: std::ptr::from_ref(image) as u64,
             cpu,
+            state,
             ..RunEnv::default()
         };
         // Not ordered with anything, as in `Program::call`.

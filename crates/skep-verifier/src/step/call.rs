@@ -203,6 +203,15 @@ impl<'a> Transfer<'a> {
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
             return Err(Violation::new(Code::Helper, text));
         }
+        if let Some(types) = proto.only_for.as_ref().filter(|types| !types.contains(&kind.name)) {
+            let text = format!(
+                "programs of type {} may not call {} ({id}): this host has it for {}",
+                kind.name,
+                proto.name,
+                types.join(", ")
+            );
+            return Err(Violation::new(Code::Helper, text));
+        }
         // A host's own helper under Linux's name keeps the host's prototype.
         let variant = kind.variants.iter().find(|variant| variant.id == id);
         let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);

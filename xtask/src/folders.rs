@@ -167,6 +167,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "netfilter",
             "shown",
             "object",
+            "run_state",
             "image",
             "holders",
             "dispatch",

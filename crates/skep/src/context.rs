@@ -13,8 +13,8 @@
 //! one.
 
 use crate::error::Error;
-use crate::function::RunState;
 use crate::image::{Engine, Input};
+use crate::run_state::RunState;
 use crate::packet::{Effects, Redirect, Sysctl};
 use crate::program::Program;
 use crate::socket::NativeSocket;

@@ -369,6 +369,14 @@ pub enum Error {
     /// Executable memory could not be allocated or changed.
     #[error(transparent)]
     Text(#[from] skep_text::Error),
+    /// A declaration of a host's function cannot be used.
+    #[error("cannot use the prototype{}: {why}", of_function(.name))]
+    Prototype {
+        /// The function; empty if it is about the file.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// The run lacks the state that functions of the host take, which the program calls.
     #[error("{}", state_missing(.program, .wanted, .given))]
     StateMissing {
@@ -453,6 +461,10 @@ pub enum Error {
 
 fn of_member(member: &str) -> String {
     if member.is_empty() { String::new() } else { format!(", member {member}") }
+}
+
+fn of_function(name: &str) -> String {
+    if name.is_empty() { "s of the file".to_owned() } else { format!(" of {name}") }
 }
 
 fn state_missing(program: &str, wanted: &str, given: &Option<&'static str>) -> String {

@@ -11,7 +11,9 @@
 
 mod argument;
 mod callback;
+mod declared;
 mod errno;
+mod header;
 mod memory;
 mod returned;
 mod state;
@@ -19,13 +21,16 @@ mod view;
 
 pub use argument::{Argument, Caller, Out, PacketView};
 pub use callback::{Callback, Ended};
+pub(crate) use declared::stub;
+pub use declared::Prototypes;
 pub use errno::Errno;
+pub(crate) use header::header;
 pub use memory::Plain;
 pub use returned::Returned;
 pub use state::State;
-pub(crate) use state::{RunState, StateType};
 pub use view::{MemoryView, MemoryViewMut};
 
+use crate::run_state::StateType;
 use crate::shared::Helper;
 use argument::Registers;
 use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};

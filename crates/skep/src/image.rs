@@ -4,7 +4,7 @@
 //! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
 
 use crate::error::Error;
-use crate::function::StateType;
+use crate::run_state::StateType;
 use crate::shown::Layout;
 use skep_abi::{Linkage, RunEnv};
 use skep_btf::Btf;

@@ -94,6 +94,7 @@ mod ops;
 mod packet;
 mod program;
 mod provides;
+mod run_state;
 mod runtime;
 #[cfg(test)]
 mod slices_tests;

@@ -6,10 +6,10 @@
 use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
-use crate::function::{RunState, StateType};
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
+use crate::run_state::{RunState, StateType};
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
 use crate::shown::Layout;

@@ -2,7 +2,7 @@
 
 use crate::dispatch::Dispatch;
 use crate::error::Error;
-use crate::function::{self, HostFunction};
+use crate::function::{self, HostFunction, Prototypes};
 use crate::helpers;
 use crate::machine_objects::MachineObjects;
 use crate::shared::{Helper, Log, Shared, after, before};
@@ -60,6 +60,23 @@ impl Runtime {
     /// How much of the executable memory is used.
     pub fn occupancy(&self) -> skep_text::Occupancy {
         self.shared.arena.occupancy()
+    }
+
+    /// Declarations of this host's functions in C, for the authors of its programs: a header, each function under its
+    /// name and number. Arguments have names by their places. Compiled, it gives their prototypes to tools
+    /// ([`Prototypes::of_object`](crate::function::Prototypes::of_object)).
+    ///
+    /// ```
+    /// let count = |bytes: &[u8], wanted: u8| -> u32 { bytes.iter().filter(|byte| **byte == wanted).count() as u32 };
+    /// let runtime = skep::Runtime::builder().function(1000, "count", count).build()?;
+    /// let header = runtime.header();
+    /// assert!(header.contains("static unsigned int (*const count)(const void *a1, "), "{header}");
+    /// assert!(header.contains(") = (void *) 1000;"));
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    pub fn header(&self) -> String {
+        let helpers = self.shared.helpers.values();
+        function::header(helpers.filter(|helper| helper.of_host).map(|helper| &helper.proto))
     }
 
     /// Executable memory itself: its map, promotion to huge pages, read sections.
@@ -326,6 +343,29 @@ impl RuntimeBuilder {
         helper.proto.only_for = Some(types.iter().map(|kind| kind.name).collect());
         self.add(helper);
         self
+    }
+
+    /// Adds functions that are declared but not here, to load and run programs of another host. Each returns 0, or what
+    /// `results` says for its name, and fills what it should fill with zeroes; it calls nothing back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prototype`] if a result is for no declared function, or is none that its type allows.
+    pub fn declare(mut self, prototypes: &Prototypes, results: &[(String, i64)]) -> Result<Self, Error> {
+        let wrong = |name: &str, why: String| Err(Error::Prototype { name: name.to_owned(), why });
+        if let Some((name, _)) = results.iter().find(|(name, _)| prototypes.iter().all(|proto| proto.name != *name)) {
+            let known: Vec<_> = prototypes.iter().map(|proto| &*proto.name).collect();
+            return wrong(name, format!("it is not declared; there are: {}", known.join(", ")));
+        }
+        for proto in prototypes.iter() {
+            let given = results.iter().find(|(name, _)| proto.name == *name);
+            let result = given.map_or(0, |(_, result)| *result);
+            match function::stub(proto, result) {
+                Some(stub) => self.add(stub),
+                None => return wrong(&proto.name, format!("its type does not allow the result {result}")),
+            }
+        }
+        Ok(self)
     }
 
     /// Replaces all helpers by those of the public `bpf_conformance` suite, numbers 0 to 5.

@@ -2,9 +2,9 @@
 
 use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
 use crate::error::Error;
-use crate::function::StateType;
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
+use crate::run_state::StateType;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
 use skep_abi::{HelperFn, HelperProto, RunEnv};

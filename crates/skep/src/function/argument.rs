@@ -2,8 +2,8 @@
 
 use super::errno::Errno;
 use super::memory::{self, Plain};
-use super::state::StateType;
 use crate::image::Image;
+use crate::run_state::StateType;
 use skep_abi::{Access, ArgKind, RunEnv, XdpContext};
 use skep_maps::Map;
 

@@ -10,13 +10,12 @@
 //! Invariant: there is at most one `State` of a run at a time, and only while the run's caller has lent its `&mut T`.
 //! Watchers, extensions and tail-called programs are part of the run. Those that a host starts inside of a function are
 //! runs of their own.
-//!
-//! What would break it: a run on another thread with the same environment; a state of another type behind the address.
 
 use super::argument::{Argument, Registers};
 use super::errno::Errno;
-use skep_abi::{ArgKind, RunEnv};
-use std::any::{Any, TypeId, type_name};
+use crate::run_state::{RunState, StateType};
+use skep_abi::ArgKind;
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -80,47 +79,6 @@ pub struct State<'a, T> {
     borrow: PhantomData<&'a mut T>,
 }
 
-/// A type of state.
-#[derive(Clone, Copy)]
-pub struct StateType {
-    id: fn() -> TypeId,
-    name: fn() -> &'static str,
-}
-
-/// What a run knows of its state. Its address is [`RunEnv::state`].
-pub(crate) struct RunState<'a> {
-    of: StateType,
-    value: NonNull<()>,
-    /// Whether a function has it.
-    lent: Cell<bool>,
-    borrow: PhantomData<&'a mut ()>,
-}
-
-impl StateType {
-    pub(super) const fn of<T: Any>() -> Self {
-        Self { id: TypeId::of::<T>, name: type_name::<T> }
-    }
-
-    pub(crate) fn id(self) -> TypeId {
-        (self.id)()
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        (self.name)()
-    }
-}
-
-impl<'a> RunState<'a> {
-    pub(crate) fn new<T: Any>(state: &'a mut T) -> Self {
-        let value = NonNull::from(state).cast();
-        Self { of: StateType::of::<T>(), value, lent: Cell::new(false), borrow: PhantomData }
-    }
-
-    pub(crate) fn of(&self) -> StateType {
-        self.of
-    }
-}
-
 impl<T> Deref for State<'_, T> {
     type Target = T;
 
@@ -170,15 +128,13 @@ unsafe impl<T: Any> Argument for State<'_, T> {
     const KINDS: &'static [ArgKind] = &[];
     const STATE: Option<StateType> = Some(StateType::of::<T>());
     unsafe fn hold(registers: &mut Registers) -> HeldState<T> {
-        let env: *mut RunEnv = registers.env();
+        let env = registers.env();
         // SAFETY: the environment is that of the run in progress, and its state is null or lives as long as the run.
-        let run = unsafe {
-            std::ptr::with_exposed_provenance::<RunState<'_>>((*env).state as usize).as_ref()
-        };
-        HeldState(match run.filter(|run| run.of.id() == TypeId::of::<T>()) {
+        let run = unsafe { RunState::of_run(env) };
+        HeldState(match run.and_then(RunState::place::<T>) {
             None => Err(Errno::ENXIO),
-            Some(run) if run.lent.replace(true) => Err(Errno::EBUSY),
-            Some(run) => Ok((run.value.cast(), NonNull::from(&run.lent))),
+            Some((_, lent)) if lent.replace(true) => Err(Errno::EBUSY),
+            Some((value, lent)) => Ok((value, NonNull::from(lent))),
         })
     }
     fn refuses(held: &HeldState<T>) -> Option<Errno> {

@@ -3,8 +3,8 @@
 use super::Program;
 use crate::context::Context;
 use crate::error::Error;
-use crate::function::{RunState, StateType};
 use crate::image::Engine;
+use crate::run_state::{RunState, StateType};
 use crate::packet::{Outcome, Packet};
 use std::any::Any;
 use std::fmt;

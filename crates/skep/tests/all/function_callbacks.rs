@@ -231,7 +231,7 @@ fn two_views_of_one_memory_see_each_other() {
 #[test]
 fn constants_of_the_program_can_be_viewed_but_not_changed() {
     let constants = MapDef { flags: skep::abi::MapFlags::RDONLY_PROG, ..MapDef::new("c", MapKind::Array, 4, 16, 1) };
-    let text = "r1 = map[0][0] ll\nr2 = 16\ncall 1000\nexit";
+    let text = "r1 = map_value[0]+0 ll\nr2 = 16\ncall 1000\nexit";
     let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
     let object = Object::from_bytecode_and_maps("calling", &RAW, &bytes, [constants]).unwrap();
     let load = |runtime: Runtime| runtime.linker(&object).buffer_len(16).load();

@@ -12,6 +12,7 @@ mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod host;
 mod kernels;
 mod measure;
 mod object;

@@ -52,7 +52,9 @@ pub(crate) fn result(text: &str) -> Result<(String, i64), String> {
 
 fn compile(path: &Path) -> Result<Vec<u8>, Failure> {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| CLANG.into());
-    let run = Command::new(&clang).args(FLAGS).arg(path).output();
+    // Debian has <asm/types.h> in a directory of the architecture's.
+    let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let run = Command::new(&clang).args(FLAGS).args(["-idirafter", &headers]).arg(path).output();
     let run = run.map_err(|error| {
         let clang = clang.display();
         Failure::Refused(format!(

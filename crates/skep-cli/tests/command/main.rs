@@ -2,6 +2,7 @@
 
 mod conformance;
 mod contents;
+mod host;
 mod kernels;
 mod pack;
 mod refusals;

@@ -10,6 +10,7 @@ mod dynptrs;
 mod exceptions;
 mod extensions;
 mod function_callbacks;
+mod function_headers;
 mod function_state;
 mod functions;
 mod hardening;

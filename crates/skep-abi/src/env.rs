@@ -25,6 +25,7 @@ use skep_isa::{Imm64, Insn};
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 ///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32 | 72  run u64
+///  80  state u64
 /// ```
 /// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
 /// register that holds the address: one count for all frames, which no frame can reset.

@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn numbers_of_a_range_come_from_it_alone() {
-        for (limit, from, to) in [(64, 48, 64), (64, 0, 48), (130, 63, 66), (130, 128, 130), (70, 64, 70), (5, 5, 5)] {
+        for (limit, from, to) in
+            [(64, 48, 64), (64, 0, 48), (130, 63, 66), (130, 128, 130), (70, 64, 70), (5, 5, 5)]
+        {
             let bitmap = Bitmap::new(limit);
             for number in from..to {
                 assert_eq!(bitmap.claim_in(from..to), Some(number), "{from}..{to} of {limit}");

@@ -14,9 +14,9 @@
 
 use crate::error::Error;
 use crate::image::{Engine, Input};
-use crate::run_state::RunState;
 use crate::packet::{Effects, Redirect, Sysctl};
 use crate::program::Program;
+use crate::run_state::RunState;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;

@@ -388,8 +388,10 @@ pub enum Error {
         given: Option<&'static str>,
     },
     /// A program calls functions of the host that take states of different types, and a run has one.
-    #[error("program {program} calls functions that take the state {first} and others that take {second}: \
-             a run has one state; put both into one structure")]
+    #[error(
+        "program {program} calls functions that take the state {first} and others that take {second}: \
+             a run has one state; put both into one structure"
+    )]
     StateTypes {
         /// The program.
         program: String,

@@ -21,8 +21,8 @@ mod view;
 
 pub use argument::{Argument, Caller, Out, PacketView};
 pub use callback::{Callback, Ended};
-pub(crate) use declared::stub;
 pub use declared::Prototypes;
+pub(crate) use declared::stub;
 pub use errno::Errno;
 pub(crate) use header::header;
 pub use memory::Plain;
@@ -119,13 +119,7 @@ pub(crate) fn helper<F: HostFunction<S>, S>(id: u32, name: String, function: F) 
     proto.name = name.into();
     // What is called back may move the packet, so memory that the function has meanwhile must not be in it.
     proto.moves_packet = F::CALLS_BACK;
-    Helper {
-        proto,
-        call: Some(F::CALL),
-        owned: Some(Arc::new(function)),
-        takes: F::STATE,
-        of_host: true,
-    }
+    Helper { proto, call: Some(F::CALL), owned: Some(Arc::new(function)), takes: F::STATE, of_host: true }
 }
 
 /// The kinds of several arguments, side by side.
@@ -151,7 +145,10 @@ const fn state(arguments: &[Option<StateType>], callbacks: &[usize], fallible: b
     while at < arguments.len() {
         if arguments[at].is_some() {
             assert!(found.is_none(), "a run has one state: a function takes it once");
-            assert!(fallible, "a function that takes the state of a run returns a Result with skep::function::Errno");
+            assert!(
+                fallible,
+                "a function that takes the state of a run returns a Result with skep::function::Errno"
+            );
             found = arguments[at];
         }
         calls += callbacks[at];

@@ -4,7 +4,9 @@ mod maps;
 
 use crate::error::Error;
 use maps::Maps;
-use skep_abi::{AttachTo, Context, Entry, Function, HelperProto, MapDef, ProgramSource, ProgramType, TargetFunction};
+use skep_abi::{
+    AttachTo, Context, Entry, Function, HelperProto, MapDef, ProgramSource, ProgramType, TargetFunction,
+};
 use skep_isa::Insn;
 use skep_verifier::{Abilities, Config, Unverified, Verified};
 use std::path::Path;

@@ -353,7 +353,9 @@ impl RuntimeBuilder {
     /// [`Error::Prototype`] if a result is for no declared function, or is none that its type allows.
     pub fn declare(mut self, prototypes: &Prototypes, results: &[(String, i64)]) -> Result<Self, Error> {
         let wrong = |name: &str, why: String| Err(Error::Prototype { name: name.to_owned(), why });
-        if let Some((name, _)) = results.iter().find(|(name, _)| prototypes.iter().all(|proto| proto.name != *name)) {
+        if let Some((name, _)) =
+            results.iter().find(|(name, _)| prototypes.iter().all(|proto| proto.name != *name))
+        {
             let known: Vec<_> = prototypes.iter().map(|proto| &*proto.name).collect();
             return wrong(name, format!("it is not declared; there are: {}", known.join(", ")));
         }

@@ -12,7 +12,11 @@ fn a_program_that_calls_a_hosts_function_is_verified_run_and_dumped() {
     let (plugin, host) = (object("unknown_helper"), object("host_functions"));
     let refused = skep(&["verify", &plugin]);
     assert_eq!(refused.status, Some(1));
-    assert!(refused.out.contains("there is no helper 9999") && refused.out.contains("--host FILE"), "{}", refused.out);
+    assert!(
+        refused.out.contains("there is no helper 9999") && refused.out.contains("--host FILE"),
+        "{}",
+        refused.out
+    );
     let said = skep(&["verify", &plugin, "--host", &host, "--json"]);
     assert_eq!(said.json()["verdict"], "accepted", "{}", said.err);
     let run = |more: &[&str]| {
@@ -32,7 +36,8 @@ fn wrong_results_and_files_are_refused_with_the_remedy() {
     let (plugin, host) = (object("unknown_helper"), object("host_functions"));
     let run = |more: &[&str]| skep(&[&["run", &plugin, "--pcap", TINY], more].concat());
     run(&["--host", &host, "--host-returns", "nobody=1"]).refused(1, &["nobody", "no_such_helper, tenant"]);
-    run(&["--host", &host, "--host-returns", "tenant=256"]).refused(1, &["tenant", "does not allow the result 256"]);
+    run(&["--host", &host, "--host-returns", "tenant=256"])
+        .refused(1, &["tenant", "does not allow the result 256"]);
     run(&["--host", &host, "--host-returns", "tenant"]).refused(2, &["NAME=VALUE"]);
     run(&["--host-returns", "tenant=1"]).refused(2, &["--host <FILE>"]);
     run(&["--host", &plugin]).refused(1, &["declares no function", "-Dstatic="]);

@@ -189,7 +189,8 @@ impl<'a> Transfer<'a> {
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
                 None => {
                     let text = format!("there is no helper {id}");
-                    let remedy = "declare it if it is a host's own: RuntimeBuilder::function, or skep --host FILE";
+                    let remedy =
+                        "declare it if it is a host's own: RuntimeBuilder::function, or skep --host FILE";
                     return Err(Violation::new(Code::Helper, text).suggest(remedy));
                 }
             };

@@ -79,7 +79,8 @@ impl Prototypes {
             let value = contents.and_then(|bytes| bytes.get(variable.offset..variable.offset + 8));
             let id = value.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
             let id = u32::try_from(id).ok().filter(|id| (1..=i32::MAX as u32).contains(id));
-            let id = id.ok_or_else(|| failed(&variable.name, "its value is no number of a function".into()))?;
+            let id =
+                id.ok_or_else(|| failed(&variable.name, "its value is no number of a function".into()))?;
             let read = prototype(types, signature, id, &variable.name);
             found.push(read.map_err(|why| failed(&variable.name, why))?);
         }

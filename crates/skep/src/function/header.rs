@@ -24,7 +24,8 @@ const TAGS: &str = "\
 
 /// A header with these functions.
 pub(crate) fn header<'a>(functions: impl Iterator<Item = &'a HelperProto>) -> String {
-    let mut text = format!("/* Functions that this host provides to BPF programs. */\n#pragma once\n\n{TAGS}");
+    let mut text =
+        format!("/* Functions that this host provides to BPF programs. */\n#pragma once\n\n{TAGS}");
     for proto in functions {
         text.push('\n');
         if let Some(types) = &proto.only_for {

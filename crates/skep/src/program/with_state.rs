@@ -4,8 +4,8 @@ use super::Program;
 use crate::context::Context;
 use crate::error::Error;
 use crate::image::Engine;
-use crate::run_state::{RunState, StateType};
 use crate::packet::{Outcome, Packet};
+use crate::run_state::{RunState, StateType};
 use std::any::Any;
 use std::fmt;
 

@@ -119,7 +119,8 @@ fn a_function_that_calls_back_has_no_memory_of_a_packet() {
         let _ = callback.call(0)?;
         Ok(bytes.len() as u32)
     }
-    let runtime = Runtime::builder().function(1000, "both", both).function(1001, "sums", sums).build().unwrap();
+    let runtime =
+        Runtime::builder().function(1000, "both", both).function(1001, "sums", sums).build().unwrap();
     let in_packet = "r2 = *(u32 *)(r1 + 4)
                      r1 = *(u32 *)(r1 + 0)
                      r3 = r1
@@ -221,16 +222,20 @@ fn two_views_of_one_memory_see_each_other() {
         let _ = write.write(0, 0x20u8);
         before | read.at(0).map_or(0, u32::from)
     }
-    assert_eq!(run(both, "r3 = r1\nr4 = r2\ncall 1000\nexit"), (0x21, {
-        let mut after: [u8; 16] = std::array::from_fn(|at| at as u8 + 1);
-        after[0] = 0x20;
-        after
-    }));
+    assert_eq!(
+        run(both, "r3 = r1\nr4 = r2\ncall 1000\nexit"),
+        (0x21, {
+            let mut after: [u8; 16] = std::array::from_fn(|at| at as u8 + 1);
+            after[0] = 0x20;
+            after
+        })
+    );
 }
 
 #[test]
 fn constants_of_the_program_can_be_viewed_but_not_changed() {
-    let constants = MapDef { flags: skep::abi::MapFlags::RDONLY_PROG, ..MapDef::new("c", MapKind::Array, 4, 16, 1) };
+    let constants =
+        MapDef { flags: skep::abi::MapFlags::RDONLY_PROG, ..MapDef::new("c", MapKind::Array, 4, 16, 1) };
     let text = "r1 = map_value[0]+0 ll\nr2 = 16\ncall 1000\nexit";
     let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
     let object = Object::from_bytecode_and_maps("calling", &RAW, &bytes, [constants]).unwrap();

@@ -12,7 +12,12 @@ use std::process::{Command, Stdio};
 fn compiled(header: &str) -> Option<Object> {
     let flags = ["-target", "bpf", "-g", "-O0", "-Dstatic=", "-Werror", "-c", "-o", "-", "-xc", "-"];
     let warnings = ["-Wno-pragma-once-outside-header", "-Wno-visibility"];
-    let clang = Command::new("clang-19").args(warnings).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let clang = Command::new("clang-19")
+        .args(warnings)
+        .args(flags)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let Ok(mut clang) = clang else {
         skip("a header of a host", "clang-19 not found");
         return None;
@@ -88,7 +93,12 @@ fn prototypes_of_a_compiled_header_are_those_of_the_functions() {
         proto("fill", 1003, &[fixed(Access::Write, 24), fixed(Access::Read, 8), scalar], range(0, 1)),
         proto("maybe", 1004, &[some, some_size, any, any_size], long),
         proto("look", 1005, &[ArgKind::Map, ArgKind::Context, change, change_size], long),
-        proto("each", 1006, &[callback, ArgKind::CallbackContext, scalar], range(i32::MIN.into(), i32::MAX.into())),
+        proto(
+            "each",
+            1006,
+            &[callback, ArgKind::CallbackContext, scalar],
+            range(i32::MIN.into(), i32::MAX.into()),
+        ),
         // C has no type for these results.
         proto("some", 1007, &[scalar], long),
     ];
@@ -108,7 +118,8 @@ fn declarations_in_the_style_of_libbpf_are_read() {
     let read = Prototypes::of_object(&object).unwrap();
     let fixed = |access, bytes| ArgKind::FixedMemory { access, bytes };
     let point = [fixed(Access::Read, 8), fixed(Access::ReadWrite, 8)];
-    let places = proto("places", 2000, &[ArgKind::Context, ArgKind::Map, point[0], point[1]], RetKind::Scalar);
+    let places =
+        proto("places", 2000, &[ArgKind::Context, ArgKind::Map, point[0], point[1]], RetKind::Scalar);
     assert_eq!(read.iter().find(|proto| proto.id == 2000), Some(&places));
     let side = read.iter().find(|proto| proto.id == 2001).unwrap();
     assert_eq!(side.args[..2], [fixed(Access::Read, 16), ArgKind::Scalar]);
@@ -120,9 +131,15 @@ fn declarations_that_say_too_little_are_refused_with_their_place() {
     let tag = |text: &str| format!("__attribute__((btf_type_tag(\"{text}\")))");
     let cases = [
         ("static int (*f)(void *) = (void *) 7;".to_owned(), "f: argument 1: a void pointer needs a size"),
-        ("static int (*f)(int, void *, char *) = (void *) 7;".into(), "f: argument 2: a void pointer needs a size"),
+        (
+            "static int (*f)(int, void *, char *) = (void *) 7;".into(),
+            "f: argument 2: a void pointer needs a size",
+        ),
         ("static int (*f)(int, int, int, int, int, int) = (void *) 7;".into(), "takes at most five"),
-        ("struct s { int a[8]; }; static int (*f)(struct s) = (void *) 7;".into(), "neither a number nor an address"),
+        (
+            "struct s { int a[8]; }; static int (*f)(struct s) = (void *) 7;".into(),
+            "neither a number nor an address",
+        ),
         ("static void *(*f)(int) = (void *) 7;".into(), "returns neither a number nor nothing"),
         ("static int (*f)(int) = (void *) 0x123456789;".into(), "its value is no number of a function"),
         ("static int (*f)(int);".into(), "its value is no number of a function"),
@@ -170,7 +187,9 @@ fn declared_functions_are_verified_alike_and_return_what_is_asked_and_zeroes() {
         assert_eq!(module.programs()[0].run_raw_with(engine, &mut [0; 8]).unwrap(), 1);
     }
     assert_eq!(runtime.header().matches("(void *) 100").count(), 8, "declared functions are in the header");
-    for (wrong, expected) in [(("fill", 2), "does not allow the result 2"), (("nobody", 1), "it is not declared")] {
+    for (wrong, expected) in
+        [(("fill", 2), "does not allow the result 2"), (("nobody", 1), "it is not declared")]
+    {
         let results = [(wrong.0.to_owned(), wrong.1)];
         let error = Runtime::builder().declare(&prototypes, &results).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

@@ -39,7 +39,11 @@ fn functions_of_one_type_own_different_values() {
     let builder = |a, b| Runtime::builder().function(1000, "a", own(a)).function(1001, "b", own(b));
     let (first, second) = (loaded(builder(1, 2), text), loaded(builder(3, 4), text));
     for engine in ENGINES {
-        assert_eq!((run(&first, engine), run(&second, engine), run(&first, engine)), (12, 34, 12), "{engine:?}");
+        assert_eq!(
+            (run(&first, engine), run(&second, engine), run(&first, engine)),
+            (12, 34, 12),
+            "{engine:?}"
+        );
     }
 }
 
@@ -151,17 +155,19 @@ fn errors_are_negated_numbers_and_the_verifier_knows_their_range() {
         }
     }
     // A result that is no error is an index of 0..=255 and no more.
-    let index = "r6 = r1\ncall 1000\nif r0 s< 0 goto +4\nr0 &= 15\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nexit";
+    let index =
+        "r6 = r1\ncall 1000\nif r0 s< 0 goto +4\nr0 &= 15\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nexit";
     builder(&format!("r1 += 0\n{index}").replace("r6 = r1\n", "r6 = r1\nr1 = 4\n"));
-    let unchecked = "r6 = r1\nr1 = 4\ncall 1000\nif r0 > 15 goto +3\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nr0 = 0\nexit";
+    let unchecked =
+        "r6 = r1\nr1 = 4\ncall 1000\nif r0 > 15 goto +3\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nr0 = 0\nexit";
     builder(unchecked);
     let runtime = Runtime::builder().function(1000, "half", half).build().unwrap();
-    let wrong = "r6 = r1\nr1 = 4\ncall 1000\nif r0 s> 15 goto +3\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nr0 = 0\nexit";
+    let wrong =
+        "r6 = r1\nr1 = 4\ncall 1000\nif r0 s> 15 goto +3\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit\nr0 = 0\nexit";
     assert!(matches!(load(&runtime, wrong), Err(Error::Refused(_))), "it may be an error");
     let module = loaded(
-        Runtime::builder().function(1000, "io", || -> Result<(), Errno> {
-            Err(std::io::Error::from_raw_os_error(28))?
-        }),
+        Runtime::builder()
+            .function(1000, "io", || -> Result<(), Errno> { Err(std::io::Error::from_raw_os_error(28))? }),
         "call 1000\nexit",
     );
     assert_eq!(run(&module, Engine::Jit), -28);
@@ -350,7 +356,11 @@ fn a_function_for_some_program_types_is_refused_in_others() {
     let runtime = Runtime::builder().function_for(&[&XDP], 1000, "mine", |_: Caller<'_>| -> u32 { 2 });
     let runtime = runtime.build().unwrap();
     let refused = load(&runtime, "call 1000\nexit").unwrap_err().to_string();
-    assert!(refused.contains("type raw may not call mine (1000)") && refused.contains("for xdp"), "{refused}");
-    let module = runtime.load(&Object::from_insns("one", &XDP, assemble("call 1000\nexit").unwrap())).unwrap();
+    assert!(
+        refused.contains("type raw may not call mine (1000)") && refused.contains("for xdp"),
+        "{refused}"
+    );
+    let module =
+        runtime.load(&Object::from_insns("one", &XDP, assemble("call 1000\nexit").unwrap())).unwrap();
     assert_eq!(module.programs()[0].run(&mut Packet::new(&[0; 64])).unwrap(), 2);
 }

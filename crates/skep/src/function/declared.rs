@@ -239,6 +239,8 @@ fn is_const(types: &Btf, pointer: u32) -> bool {
         match types.ty(at) {
             Ok(ty) if ty.kind == Kind::Const => return true,
             Ok(ty) if ty.kind.is_modifier() => at = ty.target(),
+            // C has no const arrays: their elements are.
+            Ok(ty) if ty.kind == Kind::Array => at = ty.array().map_or(0, |array| array.element),
             _ => return false,
         }
     }

@@ -87,14 +87,16 @@ fn result(kind: RetKind) -> Option<&'static str> {
         RetKind::Void => "void",
         RetKind::Scalar => "unsigned long long",
         RetKind::Range { min, max } => {
+            // Error numbers are at least an int, as everywhere in C.
+            let narrow = errors(kind).is_none();
             let fits = |least: i64, most: i64| least <= min && max <= most;
             match () {
                 () if fits(0, 1) => "_Bool",
                 () if fits(0, u8::MAX.into()) => "unsigned char",
                 () if fits(0, u16::MAX.into()) => "unsigned short",
                 () if fits(0, u32::MAX.into()) => "unsigned int",
-                () if fits(i8::MIN.into(), i8::MAX.into()) => "signed char",
-                () if fits(i16::MIN.into(), i16::MAX.into()) => "short",
+                () if narrow && fits(i8::MIN.into(), i8::MAX.into()) => "signed char",
+                () if narrow && fits(i16::MIN.into(), i16::MAX.into()) => "short",
                 () if fits(i32::MIN.into(), i32::MAX.into()) => "int",
                 () => "long long",
             }

@@ -21,6 +21,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "fork",
             "signals",
             "stats",
+            "turns",
             "readers",
             "inbox",
             "tasks",

@@ -26,8 +26,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::domain::Domain;
 use crate::error::Error;
+use crate::keeper::Keeper;
 use crate::readers::{Readers, Record};
 
 /// One thread's claim on one slot of one domain.
@@ -47,10 +47,10 @@ thread_local! {
 
 /// Finds or makes this thread's claim on a domain. The caller uses it at once: enters, or pins it.
 #[inline(always)]
-pub(crate) fn claim(domain: &Domain) -> Result<&Record, Error> {
-    match last(&domain.readers) {
+pub(crate) fn claim<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
+    match last(readers) {
         Some(record) => Ok(record),
-        None => claim_slowly(domain),
+        None => claim_slowly(readers, keeper),
     }
 }
 
@@ -103,12 +103,11 @@ fn last(readers: &Arc<Readers>) -> Option<&Record> {
 
 #[cold]
 #[inline(never)]
-fn claim_slowly(domain: &Domain) -> Result<&Record, Error> {
-    let readers = &domain.readers;
+fn claim_slowly<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
     with_claims(|claims| {
         let number = match claims.number(readers) {
             Some(number) => number,
-            None => claims.add(domain)?,
+            None => claims.add(readers, keeper)?,
         };
         let record = readers.record(number);
         LAST.set(record);
@@ -134,8 +133,7 @@ impl Claims {
         self.index(readers).and_then(|index| self.0[index].number)
     }
 
-    fn add(&mut self, domain: &Domain) -> Result<u32, Error> {
-        let readers = &domain.readers;
+    fn add(&mut self, readers: &Arc<Readers>, keeper: &Keeper) -> Result<u32, Error> {
         let index = match self.index(readers) {
             Some(index) => index,
             None => {
@@ -148,7 +146,7 @@ impl Claims {
         };
         let record = match readers.claim() {
             Some(record) => record,
-            None if readers.has_shared() && !self.is_used() && domain.keeper.may_wait_here() => {
+            None if readers.has_shared() && !self.is_used() && keeper.may_wait_here() => {
                 readers.claim_in_turn()
             }
             None => return Err(Error::NoSlot { limit: readers.slots().limit() }),

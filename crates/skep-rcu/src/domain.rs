@@ -95,7 +95,7 @@ impl Domain {
     /// enters from a destructor of thread-local data; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
-        Ok(Section::enter(&self.readers, claim::claim(self)?))
+        Ok(Section::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// Enters a normal section if this thread has a slot already; never claims one.
@@ -111,7 +111,7 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline]
     pub fn enter_sleepable(&self) -> Result<SleepableSection<'_>, Error> {
-        Ok(SleepableSection::enter(&self.readers, claim::claim(self)?))
+        Ok(SleepableSection::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// This thread's reader, which enters without looking up the thread's slot again.
@@ -121,7 +121,7 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline(always)] // so that the compiler can keep it in registers
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
-        Ok(Reader::new(&self.readers, claim::claim(self)?))
+        Ok(Reader::new(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// Gives this thread's slot back before the thread ends, for threads that will be idle for long.

@@ -28,7 +28,7 @@ use crate::EndsLink;
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 ///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32 | 72  run u64
-///  80  units i32 | 88  ending u64
+///  80  units i32 | 88  ending u64 | 96  state u64
 /// ```
 /// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
 /// register that holds the address: one count for all frames, which no frame can reset.
@@ -59,7 +59,8 @@ pub struct RunEnv {
     pub sections: u32,
     /// Address of the [`crate::Printed`] of the call in progress, or 0. Engines set it before each helper call for
     /// which the verifier recorded one; the helper takes it and clears the field. Before a call of a function that
-    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead.
+    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead, and before a call of a helper
+    /// with state to that state's address ([`Linkage::state`]).
     pub printed: u64,
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
     /// entered, or that a tail call reached, resets it to 0. The interpreter does not use it for exceptions.
@@ -72,6 +73,8 @@ pub struct RunEnv {
     pub units: i32,
     /// Address of what the helpers' owner knows of this run's end, or 0.
     pub ending: u64,
+    /// Address of what the helpers' owner knows of the state that the run's caller lends to helpers, or 0.
+    pub state: u64,
 }
 
 impl RunEnv {
@@ -107,6 +110,7 @@ impl Default for RunEnv {
             run: 0,
             units: 0,
             ending: 0,
+            state: 0,
         }
     }
 }
@@ -247,6 +251,8 @@ pub struct Linkage {
     pub kept: Option<Arc<dyn Any + Send + Sync>>,
     /// How runs end early, if they do.
     pub ends: Option<EndsLink>,
+    /// The state of helpers that have one, by number, sorted.
+    pub states: Vec<(u32, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl Linkage {
@@ -264,6 +270,12 @@ impl Linkage {
     pub fn function(&self, number: u32) -> Option<HelperFn> {
         let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;
         Some(self.functions[at].1)
+    }
+
+    /// The address of the state of the helper of that number, if it has one. It lives as long as this.
+    pub fn state(&self, id: u32) -> Option<u64> {
+        let at = self.states.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(Arc::as_ptr(&self.states[at].1).cast::<()>().expose_provenance() as u64)
     }
 
     /// The implementation of the helper of that number.

@@ -150,6 +150,8 @@ pub enum Callback {
     Drain,
     /// `bool f(a, b)`, for nodes of a tree while its lock is held: whether `a` is less.
     Less,
+    /// `int f(u64 value, void *context)`, as often as a host's own helper likes: any result.
+    Host,
 }
 
 impl Callback {
@@ -158,6 +160,7 @@ impl Callback {
         match self {
             Self::Loop | Self::ForEach | Self::Drain | Self::FindArea | Self::Less => (0, 1),
             Self::Timer => (0, 0),
+            Self::Host => (i32::MIN, i32::MAX),
         }
     }
 }
@@ -259,6 +262,8 @@ pub struct HelperProto {
     pub sleeps: bool,
     /// Further properties that decide how a call is checked.
     pub flags: HelperFlags,
+    /// The names of the program types that may call a host's own helper; `None` is all.
+    pub only_for: Option<Vec<&'static str>>,
 }
 
 /// Properties of a helper beyond its arguments and its result.
@@ -309,6 +314,7 @@ impl HelperProto {
             acquires: false,
             sleeps: false,
             flags: HelperFlags::NONE,
+            only_for: None,
         }
     }
 

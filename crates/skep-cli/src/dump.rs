@@ -3,6 +3,7 @@
 use crate::arch;
 use crate::facts;
 use crate::failure::Failure;
+use crate::host::HostArgs;
 use crate::object::{self, choose, program_type};
 use crate::output;
 use clap::ValueEnum;
@@ -34,6 +35,8 @@ pub(crate) struct Args {
     /// Architecture of the machine code, instead of the host's; such code is not run.
     #[arg(long, value_name = "ARCH", value_parser = target)]
     arch: Option<Target>,
+    #[command(flatten)]
+    host: HostArgs,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -70,7 +73,7 @@ struct Line {
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let object = object::open(&args.object)?;
     let name = choose(&object, args.prog.as_deref())?;
-    let runtime = Runtime::new()?;
+    let runtime = args.host.declare(Runtime::builder(), &[])?.build()?;
     let mut linker = runtime.linker(&object).only(&name).buffer_len(args.data_len);
     if let Some(program_type) = args.program_type {
         linker = linker.program_type(program_type);

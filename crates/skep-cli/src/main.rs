@@ -15,6 +15,7 @@ mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod host;
 mod kernels;
 mod list;
 mod measure;

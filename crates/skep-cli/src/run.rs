@@ -3,6 +3,7 @@
 use crate::capture::{Frame, Reader, Writer};
 use crate::contents::Contents;
 use crate::failure::Failure;
+use crate::host::HostArgs;
 use crate::measure::{Batches, Timing};
 use crate::object::{self, choose, is_stdin, runnable_type};
 use crate::report::{self, Loaded};
@@ -68,6 +69,11 @@ pub(crate) struct Args {
     /// Interpret instead of running machine code.
     #[arg(long)]
     interp: bool,
+    #[command(flatten)]
+    host: HostArgs,
+    /// What a function of --host returns, instead of 0.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::host::result, requires = "host")]
+    host_returns: Vec<(String, i64)>,
     /// Maximum size of one map, in bytes.
     #[arg(long, value_name = "BYTES")]
     map_memory: Option<u64>,
@@ -121,7 +127,7 @@ fn load(
     len: u32,
     quiet: bool,
 ) -> Result<(Runtime, Module), Failure> {
-    let mut builder = Runtime::builder();
+    let mut builder = args.host.declare(Runtime::builder(), &args.host_returns)?;
     if let Some(bytes) = args.map_memory {
         builder = builder.map_memory(bytes);
     }

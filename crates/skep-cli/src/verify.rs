@@ -6,12 +6,14 @@
 
 use crate::facts;
 use crate::failure::Failure;
+use crate::host::HostArgs;
 use crate::kernels::{self, Format};
 use crate::object::{self, program_type};
 use crate::output::{self, Piece};
 use crate::target;
 use serde::Serialize;
 use skep::abi::ProgramType;
+use skep::function::Prototypes;
 use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified, VerifyOptions};
 use skep_kernels::Version;
 use std::fmt::Write;
@@ -25,7 +27,7 @@ pub(crate) struct Args {
     /// Say for each of these releases of Linux (5.10,6.1,6.12) whether it will take the programs: accepted, refused or
     /// not certain, and what stands in the way. The types of a release are given with --btf 6.1=FILE.
     #[arg(long, value_name = "RELEASE,...", value_delimiter = ',',
-          conflicts_with_all = ["kernel", "strict_alignment", "privileged", "log", "facts"])]
+          conflicts_with_all = ["kernel", "host", "strict_alignment", "privileged", "log", "facts"])]
     kernels: Vec<Version>,
     /// Verify only this program.
     #[arg(long, value_name = "NAME")]
@@ -53,6 +55,8 @@ pub(crate) struct Args {
     /// if its types are used, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     /// Refuse memory accesses that are not aligned to their size.
     #[arg(long)]
     strict_alignment: bool,
@@ -150,10 +154,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if args.kconfig.len() > 1 {
         return Err(Failure::Usage("--kconfig can be given several times only with --kernels".to_owned()));
     }
+    let host = args.host.read()?;
     let mut verdicts = Vec::new();
     for path in &args.objects {
         let (found, mut text): (Vec<Verdict>, Vec<Vec<Piece>>) = match programs(args, path) {
-            Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
+            Ok((object, names)) => names.iter().map(|name| verify(args, &object, &host, name)).unzip(),
             Err(error) => {
                 if !args.json {
                     complain(path, &error);
@@ -197,7 +202,7 @@ fn complain(path: &Path, error: &Error) {
 }
 
 /// The report on one program, as JSON and as text.
-fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
+fn verify(args: &Args, object: &Object, host: &Prototypes, name: &str) -> (Verdict, Vec<Piece>) {
     let options = args.options();
     // Write errors are ignored: the reader of the log has closed it.
     let mut line = |line: &str| {
@@ -212,6 +217,7 @@ fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
         strict_alignment: args.strict_alignment,
         privileged: args.privileged,
         log,
+        host,
         ..VerifyOptions::default()
     };
     match object.verify_with(name, options, how) {

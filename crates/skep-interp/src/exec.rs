@@ -425,8 +425,8 @@ unsafe fn execute<W: Watch>(
                 // machine is the helper's while it runs, and this function's again afterwards.
                 unsafe {
                     (*machine).depth = depth;
-                    if let Some(printed) = code.printed(slot) {
-                        (*env).printed = printed;
+                    if let Some(noted) = code.printed(slot).or_else(|| code.linkage.state(id)) {
+                        (*env).printed = noted;
                     }
                     regs[0] = helper(args[0], args[1], args[2], args[3], args[4], env);
                     if let Some(stop) = (*machine).stop.take() {

@@ -382,7 +382,7 @@ impl Watch for Checking<'_, '_> {
                 if kind == Some(Callback::Timer) { 3 } else { 4 }
             }
             Some(Callback::FindArea) => 3,
-            Some(Callback::Loop | Callback::Drain | Callback::Less) => 2,
+            Some(Callback::Loop | Callback::Drain | Callback::Less | Callback::Host) => 2,
             None => 0,
         };
         self.written = RegSet::of(&Reg::ALL[1..1 + count]).with(Reg::R10);

@@ -328,8 +328,9 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match self.parts.helper_call(slot, id)? {
                     HelperCall::Call(address) => {
-                        if let Some(printed) = self.parts.printed(slot) {
-                            self.emit.note_printed(printed);
+                        let printed = self.parts.printed(slot);
+                        if let Some(noted) = printed.or_else(|| self.parts.linkage.state(id)) {
+                            self.emit.note_printed(noted);
                         }
                         if self.plan.ends.is_after_helper(id) {
                             return Ok(self.helper_that_may_end(slot, address));

@@ -418,7 +418,38 @@ pub enum Error {
     /// Executable memory could not be allocated or changed.
     #[error(transparent)]
     Text(#[from] skep_text::Error),
-    /// Every virtual CPU belongs to another live thread, or this thread is ending.
+    /// A declaration of a host's function cannot be used.
+    #[error("cannot use the prototype{}: {why}", of_function(.name))]
+    Prototype {
+        /// The function; empty if it is about the file.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// The run lacks the state that functions of the host take, which the program calls.
+    #[error("{}", state_missing(.program, .wanted, .given))]
+    StateMissing {
+        /// The program.
+        program: String,
+        /// The Rust type that the functions take.
+        wanted: &'static str,
+        /// The type that the run has.
+        given: Option<&'static str>,
+    },
+    /// A program calls functions of the host that take states of different types, and a run has one.
+    #[error(
+        "program {program} calls functions that take the state {first} and others that take {second}: \
+             a run has one state; put both into one structure"
+    )]
+    StateTypes {
+        /// The program.
+        program: String,
+        /// One of the Rust types.
+        first: &'static str,
+        /// Another one.
+        second: &'static str,
+    },
+    /// Every virtual CPU is in a run, and this thread may not wait for one, or this thread is ending.
     #[error("{}", no_cpu(.0))]
     Slots(#[from] skep_rcu::Error),
     /// The thread was interrupted while it held the lock of a map value, and the program may take a lock.
@@ -514,11 +545,23 @@ fn of_member(member: &str) -> String {
     if member.is_empty() { String::new() } else { format!(", member {member}") }
 }
 
+fn of_function(name: &str) -> String {
+    if name.is_empty() { "s of the file".to_owned() } else { format!(" of {name}") }
+}
+
+fn state_missing(program: &str, wanted: &str, given: &Option<&'static str>) -> String {
+    let given = given.map_or_else(|| "no state".to_owned(), |given| format!("a state of type {given}"));
+    format!(
+        "program {program} calls functions that take a state of type {wanted}, and this run has {given}: \
+         run it by Program::with_state"
+    )
+}
+
 fn no_cpu(error: &skep_rcu::Error) -> String {
     match error {
         skep_rcu::Error::NoSlot { limit } => format!(
-            "all {limit} virtual CPUs belong to other threads: a thread that has run a program keeps one until it \
-             ends; raise RuntimeBuilder::cpus, or let idle threads call Runtime::release_cpu"
+            "all {limit} virtual CPUs are in use, and a thread in a run of another runtime, in a timer or in a forked \
+             child does not wait for one; raise RuntimeBuilder::cpus, or let idle threads call Runtime::release_cpu"
         ),
         other => other.to_string(),
     }

@@ -29,7 +29,7 @@ mod bits;
 #[cfg(test)]
 mod book_tests;
 mod buffer;
-mod callback;
+pub(crate) mod callback;
 mod checksum;
 pub(crate) mod client;
 pub(crate) mod conformance;

@@ -5,6 +5,7 @@
 
 use crate::ending::Interrupts;
 use crate::error::Error;
+use crate::run_state::StateType;
 use crate::shown::Layout;
 use skep_abi::{Linkage, RunEnv};
 use skep_btf::Btf;
@@ -62,6 +63,8 @@ pub(crate) struct Image {
     pub(crate) sleepable: bool,
     /// Whether it may take a lock, itself or in a program that it tail-calls.
     pub(crate) locks: bool,
+    /// The state of a run that functions of the host take, which it calls.
+    pub(crate) takes: Option<StateType>,
     pub(crate) times: LoadTimes,
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,

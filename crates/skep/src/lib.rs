@@ -50,9 +50,11 @@
 //! # Virtual CPUs
 //!
 //! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot. Instead, each
-//! thread that runs programs owns a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes
-//! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
-//! [`RuntimeBuilder::cpus`] says how many there are.
+//! run has a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes per-CPU maps. No two runs
+//! have the same one at the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many
+//! there are, and how any number of threads share them. A run begins and ends on one thread and keeps nothing there, so
+//! tasks of an async executor may run programs from any of its threads; a program that may run for long or sleep belongs
+//! on a thread that may block.
 
 #[cfg(test)]
 mod answers_tests;
@@ -97,6 +99,7 @@ mod ops;
 mod packet;
 mod program;
 mod provides;
+mod run_state;
 mod runtime;
 #[cfg(test)]
 mod slices_tests;
@@ -143,7 +146,7 @@ pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
-pub use program::Program;
+pub use program::{Program, WithState};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;

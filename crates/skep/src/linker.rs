@@ -733,6 +733,7 @@ impl<'a> Linker<'a> {
             inline_linux_helpers: shared.linux_numbers,
             functions: if records { recorded::functions() } else { helpers::own::provided() },
             ends,
+            states: known.iter().filter_map(|(id, helper)| Some((*id, helper.noted()?))).collect(),
             ..Linkage::default()
         }
     }

@@ -4,7 +4,9 @@ mod maps;
 
 use crate::error::Error;
 use maps::Maps;
-use skep_abi::{AttachTo, Context, Entry, Function, MapDef, ProgramSource, ProgramType, TargetFunction};
+use skep_abi::{
+    AttachTo, Context, Entry, Function, HelperProto, MapDef, ProgramSource, ProgramType, TargetFunction,
+};
 use skep_isa::Insn;
 use skep_verifier::{Abilities, Config, Unverified, Verified};
 use std::path::Path;
@@ -48,6 +50,9 @@ pub struct VerifyOptions<'a> {
     /// Whether addresses may leave the program as numbers, as Linux allows its root user: see
     /// [`RuntimeBuilder::privileged`](crate::RuntimeBuilder::privileged).
     pub privileged: bool,
+    /// Functions that the host of the program provides
+    /// ([`Prototypes`](crate::function::Prototypes), for example).
+    pub host: &'a [HelperProto],
     /// Whether the answer is about a kernel: a runtime's own tasks and control groups are not there.
     pub for_kernel: bool,
     /// What the verification makes use of.
@@ -297,7 +302,9 @@ impl Object {
         options: ProgramOptions,
         how: VerifyOptions<'_>,
     ) -> Result<Verified, Error> {
+        let of_host = |id| how.host.iter().find(|proto| proto.id == id);
         let config = Config {
+            helpers: &|id| of_host(id).or_else(|| skep_abi::linux_helper(id)),
             strict_alignment: how.strict_alignment,
             privileged: how.privileged,
             abilities: how.abilities,

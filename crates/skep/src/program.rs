@@ -12,6 +12,7 @@ use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
+use crate::run_state::{RunState, StateType};
 use crate::shared::Shared;
 use crate::shown::Layout;
 use crate::timers::SweepOnDrop;
@@ -26,6 +27,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+mod with_state;
+
+pub use with_state::WithState;
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
 /// it at once.
@@ -111,6 +116,7 @@ impl Program {
             sleepable: verified.is_sleepable(),
             // An extension may take one too.
             locks: types.is_some() || verified.insns().iter().any(may_lock),
+            takes: taken_state(shared, &verified)?,
             verified,
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
@@ -160,8 +166,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime
-    /// belongs to another thread ([`Runtime::release_cpu`](crate::Runtime::release_cpu)); [`Error::LockHeld`] in a
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime is in
+    /// use where this thread may not wait for one ([`RuntimeBuilder::cpus`](crate::RuntimeBuilder::cpus));
+    /// [`Error::StateMissing`] for programs that need a [state](Program::with_state); [`Error::LockHeld`] in a
     /// signal handler that interrupted this thread while it held the lock of a map value, for programs that take such
     /// locks or make tail calls.
     ///
@@ -181,6 +188,16 @@ impl Program {
     /// As [`Program::run`], and [`Error::Interpret`] if the interpreter cannot run the program.
     #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
+        self.run_lending(engine, packet, None)
+    }
+
+    #[inline]
+    fn run_lending(
+        &self,
+        engine: Engine,
+        packet: &mut Packet,
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         match self.image.input {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
@@ -189,7 +206,7 @@ impl Program {
                 let address = &raw mut context as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.call(engine, address, 0, address, effects) };
+                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
                 packet.take_xdp(&context);
                 result
             }
@@ -199,7 +216,7 @@ impl Program {
                 (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.call(engine, address, 0, address, effects) };
+                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
                 packet.take_skb(&context);
                 result
             }
@@ -211,7 +228,7 @@ impl Program {
                 // SAFETY: the words lead to the hook's state and to the context, which describes the packet's buffer,
                 // and is borrowed for the whole run. They have the layout of the types that the program was verified
                 // with.
-                unsafe { self.call(engine, address, 0, address, effects) }
+                unsafe { self.call_lending(engine, address, 0, address, effects, state) }
             }
             Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
@@ -261,9 +278,18 @@ impl Program {
     ///
     /// As [`Program::run_with`].
     pub fn outcome_with(&self, engine: Engine, packet: &mut Packet) -> Result<Outcome, Error> {
+        self.outcome_lending(engine, packet, None)
+    }
+
+    fn outcome_lending(
+        &self,
+        engine: Engine,
+        packet: &mut Packet,
+        state: Option<&RunState<'_>>,
+    ) -> Result<Outcome, Error> {
         let before = packet.bytes().to_vec();
         packet.effects.events = Some(Vec::new());
-        let result = self.run_with(engine, packet);
+        let result = self.run_lending(engine, packet, state);
         let events = packet.effects.events.take().unwrap_or_default();
         let result = result?;
         let verdict = self.program_type().verdict(result);
@@ -306,6 +332,16 @@ impl Program {
     /// As [`Program::run_raw`], and [`Error::Interpret`] as for [`Program::run_with`].
     #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+        self.run_raw_lending(engine, buffer, None)
+    }
+
+    #[inline]
+    fn run_raw_lending(
+        &self,
+        engine: Engine,
+        buffer: &mut [u8],
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         match self.image.input {
             Input::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
                 let given = format!("one of {} bytes", buffer.len());
@@ -314,12 +350,12 @@ impl Program {
             Input::Buffer(Buffer { aligned: true, .. })
                 if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) =>
             {
-                self.run_on_copy(engine, buffer)
+                self.run_on_copy(engine, buffer, state)
             }
             Input::Buffer(Buffer { len, .. }) => {
                 // SAFETY: the buffer has the length that the program was verified for, begins where the program's
                 // atomic operations are aligned, and is borrowed for the whole run.
-                unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0) }
+                unsafe { self.call_lending(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0, state) }
             }
             Input::Xdp | Input::Skb | Input::Netfilter => {
                 Err(self.wrong_input("a packet".into(), "a buffer".into()))
@@ -337,12 +373,17 @@ impl Program {
 
     /// [`Program::run_raw_with`] on an aligned copy, which is then copied back.
     #[cold]
-    fn run_on_copy(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+    fn run_on_copy(
+        &self,
+        engine: Engine,
+        buffer: &mut [u8],
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         let mut copy = vec![0u8; buffer.len() + ALIGNMENT];
         let start = copy.as_ptr().align_offset(ALIGNMENT);
         let copy = &mut copy[start..start + buffer.len()];
         copy.copy_from_slice(buffer);
-        let result = self.run_raw_with(engine, copy);
+        let result = self.run_raw_lending(engine, copy, state);
         buffer.copy_from_slice(copy);
         result
     }
@@ -444,16 +485,35 @@ impl Program {
         context: u64,
         effects: u64,
     ) -> Result<u64, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.call_lending(engine, r1, r2, context, effects, None) }
+    }
+
+    /// [`Program::call`] with a state for functions of the host.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    #[inline]
+    pub(crate) unsafe fn call_lending(
+        &self,
+        engine: Engine,
+        r1: u64,
+        r2: u64,
+        context: u64,
+        effects: u64,
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         // Stored by `Runtime::count_runs`, and not ordered with anything.
         if self.shared.counts_runs.load(Ordering::Relaxed) {
             // SAFETY: the caller's promise.
-            return unsafe { self.call_counted(engine, r1, r2, context, effects) };
+            return unsafe { self.call_counted(engine, r1, r2, context, effects, state) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.call_now(engine, r1, r2, context, effects) }
+        unsafe { self.call_now(engine, r1, r2, context, effects, state) }
     }
 
-    /// [`Program::call`], counted with its time.
+    /// [`Program::call_lending`], counted with its time.
     ///
     /// # Safety
     ///
@@ -467,17 +527,18 @@ impl Program {
         r2: u64,
         context: u64,
         effects: u64,
+        state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
         let started = Instant::now();
         // SAFETY: the caller's promise.
-        let result = unsafe { self.call_now(engine, r1, r2, context, effects) };
+        let result = unsafe { self.call_now(engine, r1, r2, context, effects, state) };
         if result.is_ok() {
             self.image.counted.add(started.elapsed());
         }
         result
     }
 
-    /// [`Program::call`], whether runs are counted or not.
+    /// [`Program::call_lending`], whether runs are counted or not.
     ///
     /// # Safety
     ///
@@ -490,12 +551,16 @@ impl Program {
         r2: u64,
         context: u64,
         effects: u64,
+        state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
         let image: &Image = &self.image;
         let interpreter = match engine {
             Engine::Jit => None,
             Engine::Interpreter => Some(self.shared.interpreter(image)?),
         };
+        if let Some(wanted) = image.takes {
+            self.check_state(wanted, state)?;
+        }
         if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
         }
@@ -507,6 +572,7 @@ impl Program {
             host: &raw const *self.shared as u64,
             program: &raw const *image as u64,
             run: effects,
+            state: state.map_or(0, |state| (&raw const *state).expose_provenance() as u64),
             ..RunEnv::default()
         };
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
@@ -552,6 +618,21 @@ impl fmt::Debug for Program {
 const SHOWN: &str = "what an iterator shows (Program::iterate)";
 /// What runs an extension, or a program that watches a function.
 const INSIDE: &str = "a run of the program that it is attached to (Program::attach)";
+
+/// The state that functions of the host take, which the program calls.
+fn taken_state(shared: &Shared, program: &Verified) -> Result<Option<StateType>, Error> {
+    let mut found: Option<StateType> = None;
+    for (insn, fact) in program.insns().iter().zip(program.facts()) {
+        let (Insn::Call { target: CallTarget::Helper(id) }, true) = (insn, fact.reached) else { continue };
+        let Some(taken) = shared.helpers.get(id).and_then(|helper| helper.takes) else { continue };
+        if let Some(first) = found.filter(|found| found.id() != taken.id()) {
+            let program = program.name().to_owned();
+            return Err(Error::StateTypes { program, first: first.name(), second: taken.name() });
+        }
+        found = Some(taken);
+    }
+    Ok(found)
+}
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {

@@ -4,12 +4,12 @@ use crate::budget::Budget;
 use crate::dispatch::Dispatch;
 use crate::ending::Interrupts;
 use crate::error::Error;
-use crate::function::{self, HostFunction};
+use crate::function::{self, HostFunction, Prototypes};
 use crate::helpers;
 use crate::machine_objects::MachineObjects;
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
-use skep_abi::{HelperFn, HelperProto, RetKind};
+use skep_abi::{HelperFn, HelperProto, ProgramType, RetKind};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
 use skep_text::{Arena, Backing};
@@ -71,19 +71,36 @@ impl Runtime {
         self.shared.arena.occupancy()
     }
 
+    /// Declarations of this host's functions in C, for the authors of its programs: a header, each function under its
+    /// name and number. Arguments have names by their places. Compiled, it gives their prototypes to tools
+    /// ([`Prototypes::of_object`](crate::function::Prototypes::of_object)).
+    ///
+    /// ```
+    /// let count = |bytes: &[u8], wanted: u8| -> u32 { bytes.iter().filter(|byte| **byte == wanted).count() as u32 };
+    /// let runtime = skep::Runtime::builder().function(1000, "count", count).build()?;
+    /// let header = runtime.header();
+    /// assert!(header.contains("static unsigned int (*const count)(const void *a1, "), "{header}");
+    /// assert!(header.contains(") = (void *) 1000;"));
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    pub fn header(&self) -> String {
+        let helpers = self.shared.helpers.values();
+        function::header(helpers.filter(|helper| helper.of_host).map(|helper| &helper.proto))
+    }
+
     /// Executable memory itself: its map, promotion to huge pages, read sections.
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
 
-    /// How many virtual CPUs there are: threads that can run programs at once, and values in a per-CPU map.
+    /// How many virtual CPUs there are: runs that can be in progress at once, and values in a per-CPU map.
     pub fn cpus(&self) -> u32 {
         self.shared.domain.limit()
     }
 
-    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that
-    /// will be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or
-    /// is running a program.
+    /// Releases this thread's virtual CPU, if it [keeps](RuntimeBuilder::cpus) one. For threads that will be idle for
+    /// long; the next run claims one again. Returns `false` and does nothing if the thread has none or is running a
+    /// program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
     }
@@ -151,9 +168,18 @@ impl fmt::Debug for Runtime {
 }
 
 impl RuntimeBuilder {
-    /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
-    /// the number of processors if that is more. A thread counts from its first run until it ends or calls
-    /// [`Runtime::release_cpu`].
+    /// How many virtual CPUs there are: how many runs can be in progress at once, and how many values per-CPU maps hold.
+    /// Default: 64, or twice the number of processors if that is more.
+    ///
+    /// Any number of threads can run programs. Three quarters of the virtual CPUs are for threads to keep: a thread's
+    /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are taken,
+    /// a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some tens of
+    /// nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two runs of
+    /// one thread, and it never changes during a run.
+    ///
+    /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each
+    /// other; its run is [`Error::Slots`]. A function that waits for other threads' runs keeps its own virtual CPU
+    /// meanwhile: give the runtime more than such functions can take.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
@@ -322,7 +348,7 @@ impl RuntimeBuilder {
     /// says; it must not unwind.
     #[must_use]
     pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
-        self.add(proto, call, false);
+        self.add(Helper { of_host: true, ..Helper::provided(&proto, call) });
         self
     }
 
@@ -331,13 +357,13 @@ impl RuntimeBuilder {
         self.surroundings = Arc::clone(surroundings);
     }
 
-    fn add(&mut self, proto: HelperProto, call: HelperFn, may_panic: bool) {
-        let id = proto.id;
+    fn add(&mut self, helper: Helper) {
+        let id = helper.proto.id;
         if let Some(taken) = self.helpers.get(&id) {
             let taken = taken.proto.name.clone().into_owned();
             self.taken.get_or_insert(Error::HelperTaken { id, taken });
         } else {
-            self.helpers.insert(id, Helper { proto, call: Some(call), may_panic });
+            self.helpers.insert(id, helper);
         }
     }
 
@@ -366,10 +392,62 @@ impl RuntimeBuilder {
     /// # Ok::<(), skep::Error>(())
     /// ```
     #[must_use]
-    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, _function: F) -> Self {
-        let (proto, call) = function::helper::<F, S>(id, name.to_owned());
-        self.add(proto, call, true);
+    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, function: F) -> Self {
+        self.add(function::helper(id, name.to_owned(), function));
         self
+    }
+
+    /// [`RuntimeBuilder::function`] for programs of these types alone: the methods of a context, for example. Other
+    /// programs that call it are refused.
+    ///
+    /// ```
+    /// use skep::abi::{RAW, XDP};
+    /// use skep::function::PacketView;
+    ///
+    /// let length = |packet: PacketView<'_>| -> u32 { packet.len() as u32 };
+    /// let runtime = skep::Runtime::builder().function_for(&[&XDP], 1000, "length", length).build()?;
+    /// # let insns = skep::isa::assemble("call length#1000\nexit").expect("the text is right");
+    /// # runtime.load(&skep::Object::from_insns("one", &XDP, insns.clone()))?;
+    /// # assert!(runtime.linker(&skep::Object::from_insns("two", &RAW, insns)).buffer_len(4).load().is_err());
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn function_for<F: HostFunction<S>, S>(
+        mut self,
+        types: &[&'static ProgramType],
+        id: u32,
+        name: &str,
+        function: F,
+    ) -> Self {
+        let mut helper = function::helper(id, name.to_owned(), function);
+        helper.proto.only_for = Some(types.iter().map(|kind| kind.name).collect());
+        self.add(helper);
+        self
+    }
+
+    /// Adds functions that are declared but not here, to load and run programs of another host. Each returns 0, or what
+    /// `results` says for its name, and fills what it should fill with zeroes; it calls nothing back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prototype`] if a result is for no declared function, or is none that its type allows.
+    pub fn declare(mut self, prototypes: &Prototypes, results: &[(String, i64)]) -> Result<Self, Error> {
+        let wrong = |name: &str, why: String| Err(Error::Prototype { name: name.to_owned(), why });
+        if let Some((name, _)) =
+            results.iter().find(|(name, _)| prototypes.iter().all(|proto| proto.name != *name))
+        {
+            let known: Vec<_> = prototypes.iter().map(|proto| &*proto.name).collect();
+            return wrong(name, format!("it is not declared; there are: {}", known.join(", ")));
+        }
+        for proto in prototypes.iter() {
+            let given = results.iter().find(|(name, _)| proto.name == *name);
+            let result = given.map_or(0, |(_, result)| *result);
+            match function::stub(proto, result) {
+                Some(stub) => self.add(stub),
+                None => return wrong(&proto.name, format!("its type does not allow the result {result}")),
+            }
+        }
+        Ok(self)
     }
 
     /// Replaces all helpers by those of the public `bpf_conformance` suite, numbers 0 to 5.
@@ -378,9 +456,7 @@ impl RuntimeBuilder {
         self.helpers = skep_abi::CONFORMANCE
             .iter()
             .zip(helpers::conformance::HELPERS)
-            .map(|(proto, call)| {
-                (proto.id, Helper { proto: proto.clone(), call: Some(call), may_panic: false })
-            })
+            .map(|(proto, call)| (proto.id, Helper::provided(proto, call)))
             .collect();
         self.linux_numbers = false;
         self
@@ -403,7 +479,7 @@ impl RuntimeBuilder {
         }
         // Calls of helpers are short if the code is near them.
         let near = helpers::PROVIDED[0].1 as usize;
-        let domain = Domain::new(self.cpus)?;
+        let domain = Domain::builder().slots(self.cpus).shared(shared_cpus(self.cpus)).build()?;
         // If CPUs cannot be made to synchronise, code is never changed.
         let mut jit = if self.untrusted { self.jit.untrusted() } else { self.jit };
         // Pads without a check are useless, and a check without pads would stop every program.
@@ -443,6 +519,10 @@ impl RuntimeBuilder {
 
 /// Nanoseconds. Browsers show this to pages that may share a process with others; a cache miss takes a thousandth.
 const COARSE: u64 = 100_000;
+/// How many of the virtual CPUs no thread keeps.
+fn shared_cpus(cpus: u32) -> u32 {
+    (cpus / 4).max(1)
+}
 
 impl Default for RuntimeBuilder {
     fn default() -> Self {
@@ -450,7 +530,7 @@ impl Default for RuntimeBuilder {
         // Only implemented helpers: many have a prototype alone.
         let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
             let proto = skep_abi::linux_helper(*id)?;
-            Some((*id, Helper { proto: proto.clone(), call: Some(*call), may_panic: false }))
+            Some((*id, Helper::provided(proto, *call)))
         });
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),

@@ -6,6 +6,7 @@ use crate::ending::{self, Ending, Interrupts, Reason};
 use crate::error::{Error, Exhausted};
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
+use crate::run_state::StateType;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
 use skep_abi::{EndsLink, HelperFn, HelperProto, RunEnv};
@@ -15,6 +16,7 @@ use skep_maps::{Map, Policy};
 use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -84,6 +86,31 @@ pub(crate) struct Helper {
     pub(crate) call: Option<HelperFn>,
     /// Whether it is a function of the host, whose panics end the run.
     pub(crate) may_panic: bool,
+    /// What the implementation owns. Its address is noted before each call if it has bytes.
+    pub(crate) owned: Option<Arc<dyn Any + Send + Sync>>,
+    /// The state of the run that it takes.
+    pub(crate) takes: Option<StateType>,
+    /// Whether it is the host's.
+    pub(crate) of_host: bool,
+}
+
+impl Helper {
+    /// One of this crate's own.
+    pub(crate) fn provided(proto: &HelperProto, call: HelperFn) -> Self {
+        Self {
+            proto: proto.clone(),
+            call: Some(call),
+            owned: None,
+            takes: None,
+            of_host: false,
+            may_panic: false,
+        }
+    }
+
+    /// What engines note before each call.
+    pub(crate) fn noted(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owned.clone().filter(|owned| size_of_val(&**owned) > 0)
+    }
 }
 
 impl Shared {
@@ -342,7 +369,8 @@ fn without_count(env: *mut RunEnv) -> *mut RunEnv {
 /// of the run in progress.
 unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
     // SAFETY: the caller's promise.
-    let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };
+    let (cpu, thrown, state, shared) =
+        unsafe { ((*env).cpu, (*env).thrown, (*env).state, Shared::of_run(env)) };
     // A function that an exception leaves does not return.
     if thrown != 0 {
         return;
@@ -358,6 +386,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             host: std::ptr::from_ref(shared) as u64,
             program: std::ptr::from_ref(image) as u64,
             cpu,
+            state,
             ..RunEnv::default()
         };
         // Not ordered with anything, as in `Program::call`.

@@ -187,7 +187,12 @@ impl<'a> Transfer<'a> {
                     );
                 }
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
-                None => format!("there is no helper {id}"),
+                None => {
+                    let text = format!("there is no helper {id}");
+                    let remedy =
+                        "declare it if it is a host's own: RuntimeBuilder::function, or skep --host FILE";
+                    return Err(Violation::new(Code::Helper, text).suggest(remedy));
+                }
             };
             return Err(Violation::new(Code::Helper, text));
         };
@@ -201,6 +206,15 @@ impl<'a> Transfer<'a> {
                 _ => String::new(),
             };
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
+            return Err(Violation::new(Code::Helper, text));
+        }
+        if let Some(types) = proto.only_for.as_ref().filter(|types| !types.contains(&kind.name)) {
+            let text = format!(
+                "programs of type {} may not call {} ({id}): this host has it for {}",
+                kind.name,
+                proto.name,
+                types.join(", ")
+            );
             return Err(Violation::new(Code::Helper, text));
         }
         // A host's own helper under Linux's name keeps the host's prototype.

@@ -1,8 +1,10 @@
-//! Arguments and results of a host's function, and their registers.
+//! Arguments of a host's function, and their registers.
 
+use super::errno::Errno;
 use super::memory::{self, Plain};
 use crate::image::Image;
-use skep_abi::{Access, ArgKind, RetKind, RunEnv, XdpContext};
+use crate::run_state::StateType;
+use skep_abi::{Access, ArgKind, RunEnv, XdpContext};
 use skep_maps::Map;
 
 /// The arguments of one call, taken one after another.
@@ -18,7 +20,11 @@ impl Registers {
         Self { values, next: 0, env }
     }
 
-    fn take(&mut self) -> u64 {
+    pub(super) fn env(&self) -> *mut RunEnv {
+        self.env
+    }
+
+    pub(super) fn take(&mut self) -> u64 {
         let value = self.values.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         value
@@ -37,11 +43,22 @@ pub unsafe trait Argument {
     type Held;
     #[doc(hidden)]
     const KINDS: &'static [ArgKind];
+    /// The state of the run that it is. Functions with such an argument are not called if it `refuses`.
+    #[doc(hidden)]
+    const STATE: Option<StateType> = None;
+    /// How many callbacks it is.
+    #[doc(hidden)]
+    const CALLBACKS: usize = 0;
     /// # Safety
     ///
     /// The next registers hold what `KINDS` say, in a run whose environment `registers` has.
     #[doc(hidden)]
     unsafe fn hold(registers: &mut Registers) -> Self::Held;
+    /// Why the function cannot be called. `None` without `STATE`.
+    #[doc(hidden)]
+    fn refuses(_held: &Self::Held) -> Option<Errno> {
+        None
+    }
     #[doc(hidden)]
     fn lend(held: &mut Self::Held) -> Self::Lent<'_>;
     /// # Safety
@@ -51,20 +68,8 @@ pub unsafe trait Argument {
     unsafe fn give_back(_held: Self::Held) {}
 }
 
-/// A result of a [`HostFunction`](super::HostFunction). Only this crate implements it.
-///
-/// # Safety
-///
-/// `into_register` returns only values that `KIND` allows.
-pub unsafe trait Returned: 'static {
-    #[doc(hidden)]
-    const KIND: RetKind;
-    #[doc(hidden)]
-    fn into_register(self) -> u64;
-}
-
 macro_rules! integers {
-    ($($integer:ident $wide:ident $kind:expr;)*) => {
+    ($($integer:ident)*) => {
         $(
             // SAFETY: no memory.
             unsafe impl Argument for $integer {
@@ -78,29 +83,11 @@ macro_rules! integers {
                     *held
                 }
             }
-
-            // SAFETY: an integer lies in its own range.
-            unsafe impl Returned for $integer {
-                const KIND: RetKind = $kind;
-                fn into_register(self) -> u64 {
-                    // Signed results are extended with their sign.
-                    $wide::from(self) as u64
-                }
-            }
         )*
     };
 }
 
-integers! {
-    u8 u64 RetKind::Range { min: 0, max: u8::MAX as i64 };
-    u16 u64 RetKind::Range { min: 0, max: u16::MAX as i64 };
-    u32 u64 RetKind::Range { min: 0, max: u32::MAX as i64 };
-    u64 u64 RetKind::Scalar;
-    i8 i64 RetKind::Range { min: i8::MIN as i64, max: i8::MAX as i64 };
-    i16 i64 RetKind::Range { min: i16::MIN as i64, max: i16::MAX as i64 };
-    i32 i64 RetKind::Range { min: i32::MIN as i64, max: i32::MAX as i64 };
-    i64 i64 RetKind::Scalar;
-}
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 // SAFETY: no memory.
 unsafe impl Argument for bool {
@@ -112,22 +99,6 @@ unsafe impl Argument for bool {
     }
     fn lend(held: &mut Self) -> Self {
         *held
-    }
-}
-
-// SAFETY: 0 or 1.
-unsafe impl Returned for bool {
-    const KIND: RetKind = RetKind::Range { min: 0, max: 1 };
-    fn into_register(self) -> u64 {
-        self.into()
-    }
-}
-
-// SAFETY: programs cannot read the register.
-unsafe impl Returned for () {
-    const KIND: RetKind = RetKind::Void;
-    fn into_register(self) -> u64 {
-        0
     }
 }
 
@@ -203,7 +174,7 @@ unsafe impl<T: Plain> Argument for Out<'_, T> {
     }
 }
 
-const fn slice(access: Access, nullable: bool) -> [ArgKind; 2] {
+pub(super) const fn slice(access: Access, nullable: bool) -> [ArgKind; 2] {
     [ArgKind::Memory { access, nullable }, ArgKind::Size { zero: true }]
 }
 

@@ -79,7 +79,7 @@ const STOP: u64 = 1;
 ///
 /// The program passed `function` to the helper in progress, `args` match its parameters, and `env` is the
 /// environment of the run.
-pub(super) unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
+pub(crate) unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
     // SAFETY: the caller's promise. An engine without a callback of its own passes addresses of functions with the
     // signature of helpers.
     unsafe {

@@ -10,6 +10,9 @@ mod dynptrs;
 mod early;
 mod exceptions;
 mod extensions;
+mod function_callbacks;
+mod function_headers;
+mod function_state;
 mod functions;
 mod hardening;
 mod hosts_and_maps;
@@ -39,6 +42,7 @@ mod storages;
 #[cfg(all(feature = "tokio", feature = "typed"))]
 mod streams;
 mod tasks;
+mod threads;
 mod timers;
 mod told;
 #[cfg(feature = "typed")]

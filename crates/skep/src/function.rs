@@ -9,10 +9,11 @@
 //! before the function runs, and mutable ones are copied back after it. A Rust reference would not allow two cases: a
 //! program may pass the same memory twice, and other threads may change maps meanwhile.
 
-mod argument;
+pub(crate) mod argument;
 mod memory;
 
 pub use argument::{Argument, Caller, Out, PacketView, Returned};
+pub use crate::host::{Host, Method};
 pub use memory::Plain;
 
 use argument::Registers;
@@ -32,6 +33,7 @@ use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 /// | `&Map` | a map |
 /// | [`PacketView`] | the program's context |
 /// | [`Caller`] | nothing: it names the calling program |
+/// | [`Host<T>`](Host) | the program's context, in functions for programs of one type of the host's own |
 ///
 /// A result is an integer, a `bool`, or nothing; the verifier knows its range.
 ///

@@ -203,6 +203,13 @@ impl<'a> Transfer<'a> {
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
             return Err(Violation::new(Code::Helper, text));
         }
+        if let Some(only) = proto.only.filter(|only| !std::ptr::eq(*only, kind)) {
+            let text = format!(
+                "{} works on the context of programs of type {}, and this one is of type {}",
+                proto.name, only.name, kind.name
+            );
+            return Err(Violation::new(Code::Helper, text));
+        }
         // A host's own helper under Linux's name keeps the host's prototype.
         let variant = kind.variants.iter().find(|variant| variant.id == id);
         let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);

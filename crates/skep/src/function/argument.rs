@@ -18,7 +18,12 @@ impl Registers {
         Self { values, next: 0, env }
     }
 
-    fn take(&mut self) -> u64 {
+    /// The environment of the run.
+    pub(crate) fn env(&self) -> *mut RunEnv {
+        self.env
+    }
+
+    pub(crate) fn take(&mut self) -> u64 {
         let value = self.values.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         value

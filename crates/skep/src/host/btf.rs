@@ -3,7 +3,7 @@
 //! `const` and pointers say what programs may do, as in the C header; what C cannot say is in tags:
 //!
 //! ```text
-//!   struct http_request             tags context=SECTION and, if there is one, verdict=ENUM
+//!   struct http_request             tags context=SECTION and, if there are verdicts, verdict=ENUM:deny=1,...
 //!     const __u32 method            a number that is read
 //!     __u32 priority                a number that may be written
 //!     const __u8 *path, *path_end   a slice
@@ -61,7 +61,7 @@ pub(super) fn types(context: &StructType, section: &str, verdict: &VerdictType) 
     writer.tag(root, None, &format!("{CONTEXT}{section}"));
     if !verdict.values.is_empty() {
         writer.enumeration(verdict);
-        writer.tag(root, None, &format!("{VERDICT}{}", verdict.name));
+        writer.tag(root, None, &verdict_tag(verdict));
     }
     writer.finish()
 }
@@ -216,7 +216,7 @@ fn describe(btf: &Btf) -> Result<(StructType, String, VerdictType), String> {
         let value = |prefix: &str| tags.iter().find_map(|tag| tag.name.strip_prefix(prefix));
         let Some(section) = value(CONTEXT) else { continue };
         let verdict = match value(VERDICT) {
-            Some(name) => read_enum(btf, name)?,
+            Some(text) => read_verdict(text)?,
             None => VerdictType::default(),
         };
         if found.is_some() {
@@ -231,20 +231,22 @@ fn describe(btf: &Btf) -> Result<(StructType, String, VerdictType), String> {
     Ok((context, section, verdict))
 }
 
-fn read_enum(btf: &Btf, name: &str) -> Result<VerdictType, String> {
-    let missing = || format!("there is no enum {name}");
-    let id = btf.find(name, Kind::Enum).ok_or_else(missing)?;
-    let ty = btf.ty(id).map_err(|error| error.to_string())?;
-    let prefix = format!("{name}_").to_uppercase();
-    let mut values = Vec::new();
-    for enumerator in ty.enumerators() {
-        let text = enumerator.name().map_err(|error| error.to_string())?;
-        let short = text.strip_prefix(&prefix).unwrap_or(text).to_lowercase();
-        let number = i32::try_from(enumerator.value.cast_signed())
-            .or_else(|_| i32::try_from(i64::from(enumerator.value as u32 as i32)));
-        values.push((short, number.unwrap_or_default()));
-    }
+/// The verdicts of a tag: `http:allow=0,deny=1`.
+fn read_verdict(text: &str) -> Result<VerdictType, String> {
+    let wrong = || format!("the tag {VERDICT}{text} is not of the form NAME:VERDICT=NUMBER,...");
+    let (name, list) = text.split_once(':').ok_or_else(wrong)?;
+    let value = |item: &str| {
+        let (name, number) = item.split_once('=')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    let values = list.split(',').map(value).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
     Ok(VerdictType { name: name.to_owned(), values })
+}
+
+/// What [`read_verdict`] reads.
+pub(super) fn verdict_tag(verdict: &VerdictType) -> String {
+    let values: Vec<_> = verdict.values.iter().map(|(name, number)| format!("{name}={number}")).collect();
+    format!("{VERDICT}{}:{}", verdict.name, values.join(","))
 }
 
 struct Reader<'a> {

@@ -1,6 +1,6 @@
 //! The C header for authors of programs of a host's type.
 
-use super::btf::{NULLABLE, enumerator};
+use super::btf::{NULLABLE, enumerator, verdict_tag};
 use super::describe::{FieldType, HostContext, StructType};
 use super::layout::HostType;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl HostType {
         let mut tags = tag(format!("skep:context={}", self.section()));
         let verdict = self.verdict();
         if !verdict.values.is_empty() {
-            tags += &tag(format!("skep:verdict={}", verdict.name));
+            tags += &tag(verdict_tag(verdict));
         }
         tags
     }

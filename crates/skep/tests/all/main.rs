@@ -11,6 +11,8 @@ mod exceptions;
 mod extensions;
 mod functions;
 mod hardening;
+#[cfg(feature = "derive")]
+mod hosts;
 mod hosts_and_maps;
 mod iterate;
 mod iterators;

@@ -84,7 +84,7 @@ mod lend;
 mod part;
 mod typed;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "derive"))]
 mod tests;
 
 pub use describe::{FieldType, HostContext, HostStruct, StructType, Verdict};

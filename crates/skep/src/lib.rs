@@ -54,6 +54,10 @@
 //! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
 //! [`RuntimeBuilder::cpus`] says how many there are.
 
+// The derives write paths that begin with the crate's name.
+#[cfg(all(test, feature = "derive"))]
+extern crate self as skep;
+
 #[cfg(test)]
 mod answers_tests;
 #[cfg(test)]

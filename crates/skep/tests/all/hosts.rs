@@ -556,7 +556,7 @@ fn an_old_plugin_that_needs_a_field_that_is_gone_is_refused() {
     let Err(Error::Refused(refusal)) = runtime.linker(&object).only("needs").load() else { panic!("accepted") };
     let text = refusal.to_string();
     assert_eq!(refusal.code.name(), "types");
-    assert!(text.contains("request->gone"), "the line: {text}");
+    assert!(text.contains("needs struct request.gone"), "{text}");
     assert!(text.contains("bpf_core_*_exists"), "the remedy: {text}");
 }
 

@@ -12,6 +12,7 @@ mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod header;
 mod kernels;
 mod measure;
 mod object;
@@ -45,6 +46,8 @@ enum Command {
     Exec(exec::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
+    /// Print the C header for plug-ins of a host with program types of its own.
+    Header(header::Args),
     /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         }
         Command::Verify(args) => verify::main(&args),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
+        Command::Header(args) => header::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"

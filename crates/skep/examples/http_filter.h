@@ -34,6 +34,8 @@ struct http_request {
 
 #pragma clang attribute pop
 
+static struct http_request *const skep_http_request __attribute__((unused)) = 0;
+
 extern int http_set_path(struct http_request *ctx, const void *bytes1, __u64 bytes1_len) __attribute__((section(".ksyms")));
 extern int http_set_header(struct http_request *ctx, const void *bytes1, __u64 bytes1_len, const void *bytes3, __u64 bytes3_len) __attribute__((section(".ksyms")));
 

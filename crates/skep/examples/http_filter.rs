@@ -8,6 +8,8 @@
 use skep::function::Host;
 use skep::{Context, Error, Object, Runtime, Verdict};
 
+const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/http_filter.bpf.o");
+
 #[derive(Context)]
 #[context(section = "http_filter", verdict = Action)]
 struct HttpRequest<'a> {
@@ -53,18 +55,21 @@ fn set_header(mut changes: Host<'_, Changes>, name: &[u8], value: &[u8]) -> i32 
     0
 }
 
-fn main() -> Result<(), Error> {
-    let runtime = Runtime::builder()
+/// A runtime that knows the program type and its functions.
+fn runtime() -> Result<Runtime, Error> {
+    Runtime::builder()
         .method::<HttpRequest<'_>, _, _>("http_set_path", set_path)
         .method::<HttpRequest<'_>, _, _>("http_set_header", set_header)
-        .build()?;
+        .build()
+}
+
+fn main() -> Result<(), Error> {
+    let runtime = runtime()?;
     if std::env::args().any(|argument| argument == "--header") {
-        print!("{}", runtime.header::<HttpRequest<'_>>()?);
+        print!("{}", runtime.context_header::<HttpRequest<'_>>()?);
         return Ok(());
     }
-    let object = Object::open(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/http_filter.bpf.o"))?;
-    let filter = runtime.load(&object)?.typed::<HttpRequest<'_>>("filter")?;
-
+    let filter = runtime.load(&Object::open(PLUGIN)?)?.typed::<HttpRequest<'_>>("filter")?;
     let client = Client { address: [1; 16], verified: false };
     for path in ["/index.html", "/admin/users", "/v1/items", "/old"] {
         let mut body = *b"card=4111111111111111";
@@ -78,3 +83,8 @@ fn main() -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Compiled with the tests of the crate.
+#[cfg(test)]
+#[path = "../tests/all/http_filter_tests.rs"]
+mod tests;

@@ -9,11 +9,12 @@
 //! before the function runs, and mutable ones are copied back after it. A Rust reference would not allow two cases: a
 //! program may pass the same memory twice, and other threads may change maps meanwhile.
 
-pub(crate) mod argument;
+mod argument;
+mod host;
 mod memory;
 
 pub use argument::{Argument, Caller, Out, PacketView, Returned};
-pub use crate::host::{Host, Method};
+pub use host::{Host, Method};
 pub use memory::Plain;
 
 use argument::Registers;

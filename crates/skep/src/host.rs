@@ -81,8 +81,6 @@ mod fields;
 mod header;
 mod layout;
 mod lend;
-mod part;
-mod typed;
 
 #[cfg(all(test, feature = "derive"))]
 mod tests;
@@ -91,10 +89,9 @@ pub use describe::{FieldType, HostContext, HostStruct, StructType, Verdict};
 pub use fields::{Field, Number, Pointee, WritableField, assert_writable};
 pub use layout::{HostType, VerdictType};
 pub use lend::{Lending, TakingBack};
-pub use part::{Host, Method};
-pub use typed::TypedProgram;
 
 pub(crate) use layout::of;
+pub(crate) use lend::{RunPart, Space};
 
 use std::collections::BTreeMap;
 
@@ -121,12 +118,4 @@ impl Registered {
 pub fn nothing<'r>() -> &'r mut () {
     // Takes no memory.
     Box::leak(Box::new(()))
-}
-
-/// How a run in checking mode can fail.
-#[cfg(test)]
-#[derive(Debug)]
-pub(crate) enum CheckedRun {
-    Violation(skep_interp::Violation),
-    Error(crate::error::Error),
 }

@@ -19,6 +19,8 @@ pub struct Object {
     maps: Maps,
     /// The host's types that programs are verified for.
     host_types: Option<Arc<skep_btf::Btf>>,
+    /// The program type of another host's section.
+    context: Option<&'static HostType>,
     parse: Duration,
 }
 
@@ -98,7 +100,7 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, context: None, parse: started.elapsed() })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
@@ -152,6 +154,7 @@ impl Object {
             content: Content::Sources(vec![source], None),
             maps: Maps::new(maps),
             host_types: None,
+            context: None,
             parse: started.elapsed(),
         }
     }
@@ -168,7 +171,7 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Self { content: Content::Sources(programs, types), maps, host_types: None, parse: Duration::ZERO }
+        Self { content: Content::Sources(programs, types), maps, host_types: None, context: None, parse: Duration::ZERO }
     }
 
     /// Sets the host's types, for example those of `/sys/kernel/btf/vmlinux`. Programs are linked against them, and the
@@ -180,6 +183,14 @@ impl Object {
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
         self.set_maps(Arc::clone(self.maps.own()));
+    }
+
+    /// Says that programs in this type's section are of this type, to verify plug-ins of a host that this process is
+    /// not ([`HostType::from_btf`]). A runtime knows its own host's types ([`RuntimeBuilder::context`]).
+    ///
+    /// [`RuntimeBuilder::context`]: crate::RuntimeBuilder::context
+    pub fn set_context(&mut self, host: &'static HostType) {
+        self.context = Some(host);
     }
 
     /// The types of the host that it is for.
@@ -379,7 +390,9 @@ impl Object {
         let mut source = match &self.content {
             Content::Elf(elf) => {
                 let found = elf.program(program).map_err(|_| self.no_program(program))?;
-                let of_section = || hosts?.of_section(found.section()).map(HostType::program_type);
+                let own_context = self.context.filter(|host| host.has_section(found.section()));
+                let registered = hosts.and_then(|hosts| hosts.of_section(found.section()));
+                let of_section = || registered.or(own_context).map(HostType::program_type);
                 let kind = match options.program_type.or_else(of_section) {
                     Some(kind) => kind,
                     None => found.program_type()?,

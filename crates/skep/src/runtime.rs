@@ -333,7 +333,7 @@ impl RuntimeBuilder {
 
     /// Adds a Rust function for programs over the context `C` alone. They declare it by its name, as a kernel function
     /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host), the part
-    /// that programs do not see. [`Runtime::header`] has its declaration.
+    /// that programs do not see. [`Runtime::context_header`] has its declaration.
     ///
     /// The other arguments and the result are as those of [`RuntimeBuilder::function`], but for views of packets.
     #[must_use]
@@ -341,7 +341,7 @@ impl RuntimeBuilder {
     where
         C: host::HostContext,
         F: HostFunction<S>,
-        S: host::Method<C::Host>,
+        S: function::Method<C::Host>,
     {
         self = self.context::<C>();
         let Ok(host) = host::HostType::of::<C>() else { return self };

@@ -19,11 +19,11 @@ impl Registers {
     }
 
     /// The environment of the run.
-    pub(crate) fn env(&self) -> *mut RunEnv {
+    pub(super) fn env(&self) -> *mut RunEnv {
         self.env
     }
 
-    pub(crate) fn take(&mut self) -> u64 {
+    pub(super) fn take(&mut self) -> u64 {
         let value = self.values.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         value

@@ -1,10 +1,8 @@
 //! The C header for authors of programs of a host's type.
 
 use super::btf::{NULLABLE, enumerator, verdict_tag};
-use super::describe::{FieldType, HostContext, StructType};
+use super::describe::{FieldType, StructType};
 use super::layout::HostType;
-use crate::error::Error;
-use crate::runtime::Runtime;
 use skep_abi::{Access, ArgKind, HelperProto, RetKind};
 use skep_isa::Size;
 use std::fmt::Write;
@@ -14,13 +12,13 @@ impl HostType {
     /// versions of the host as long as these have the fields that it uses. The header carries all that
     /// [`HostType::from_btf`] reads.
     ///
-    /// Functions that programs of this type can call are declared only in [`Runtime::header`], since they belong to a
+    /// Functions that programs of this type can call are declared only in [`Runtime::context_header`](crate::Runtime::context_header), since they belong to a
     /// runtime.
     pub fn header(&self) -> String {
         self.header_with(&[])
     }
 
-    fn header_with(&self, functions: &[&HelperProto]) -> String {
+    pub(crate) fn header_with(&self, functions: &[&HelperProto]) -> String {
         let root = self.description().name();
         let guard = format!("SKEP_{}_H", root.to_uppercase());
         let mut text = format!(
@@ -40,6 +38,8 @@ impl HostType {
         let mut known = Vec::new();
         structure(&mut text, self.description(), &mut known, &mut self.tags());
         text += "#pragma clang attribute pop\n\n";
+        // Compilers drop it. Tools that read the header through a compiler's types make it global.
+        let _ = writeln!(text, "static struct {root} *const skep_{root} __attribute__((unused)) = 0;\n");
         for function in functions {
             let _ = writeln!(text, "{}", prototype(function, root));
         }
@@ -59,24 +59,6 @@ impl HostType {
             tags += &tag(verdict_tag(verdict));
         }
         tags
-    }
-}
-
-impl Runtime {
-    /// The C header for authors of programs over this context: [`HostType::header`] and prototypes of the functions
-    /// that the runtime was given for them ([`RuntimeBuilder::method`](crate::RuntimeBuilder::method)).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::HostType`] as [`HostType::of`].
-    pub fn header<C: HostContext>(&self) -> Result<String, Error> {
-        let host = HostType::of::<C>()?;
-        let shared = self.shared();
-        let of_type = |proto: &&HelperProto| {
-            proto.only.is_some_and(|only| std::ptr::eq(only, host.program_type()))
-        };
-        let functions: Vec<_> = shared.helpers.values().map(|helper| &helper.proto).filter(of_type).collect();
-        Ok(host.header_with(&functions))
     }
 }
 

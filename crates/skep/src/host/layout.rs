@@ -34,9 +34,9 @@ pub struct HostType {
     description: StructType,
     section: String,
     verdict: VerdictType,
-    pub(super) slots: Vec<Slot>,
+    slots: Vec<Slot>,
     /// Bytes of the context and of the structures that it leads to.
-    pub(super) bytes: u32,
+    bytes: u32,
     btf: Arc<Btf>,
 }
 
@@ -156,6 +156,16 @@ impl HostType {
     /// Its types: programs are relocated against them (CO-RE), and [`HostType::from_btf`] reads them.
     pub fn btf(&self) -> &Arc<Btf> {
         &self.btf
+    }
+
+    /// Its fields and those of the structures that it leads to, in the order in which they are lent.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Bytes of the context and of the structures that it leads to.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
     }
 
     /// Whether a section's name selects it: `http_filter` and `http_filter/anything`.

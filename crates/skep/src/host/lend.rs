@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 
 /// A field of the description at its place, in the order in which fields are lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     /// Its first byte, counted from the context's.
     pub(super) at: u32,
     pub(super) kind: SlotKind,
@@ -31,7 +31,7 @@ pub(super) struct Slot {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SlotKind {
+pub(crate) enum SlotKind {
     Numbers {
         size: Size,
         signed: bool,
@@ -64,21 +64,21 @@ pub(crate) struct RunPart {
 const FRONT: usize = 1;
 
 /// The memory of a run for contexts of common size; larger ones are allocated.
-pub(super) struct Space {
+pub(crate) struct Space {
     small: [u64; 48],
     large: Vec<u64>,
 }
 
 impl Space {
     /// Zeroes, for a context of that many bytes.
-    pub(super) fn new(bytes: u32) -> Self {
+    pub(crate) fn new(bytes: u32) -> Self {
         let words = FRONT + bytes.div_ceil(8) as usize;
         let small = [0; 48];
         let large = if words > small.len() { vec![0; words] } else { Vec::new() };
         Self { small, large }
     }
 
-    pub(super) fn words(&mut self) -> &mut [u64] {
+    pub(crate) fn words(&mut self) -> &mut [u64] {
         if self.large.is_empty() { &mut self.small } else { &mut self.large }
     }
 }
@@ -109,13 +109,13 @@ pub(super) struct Lent {
 }
 
 impl<'r> Lending<'r> {
-    pub(super) fn new(slots: &'static [Slot], words: &'r mut [u64]) -> Self {
+    pub(crate) fn new(slots: &'static [Slot], words: &'r mut [u64]) -> Self {
         let base = words.as_mut_ptr().expose_provenance() as u64 + 8 * FRONT as u64;
         Self { slots, next: 0, words, base, fits: true, lent: Lent::default(), _borrows: PhantomData }
     }
 
     /// The address of the context, if everything was lent as described.
-    pub(super) fn finish(&mut self, part: &RunPart) -> Option<u64> {
+    pub(crate) fn finish(&mut self, part: &RunPart) -> Option<u64> {
         self.words[0] = std::ptr::from_ref(part).expose_provenance() as u64;
         (self.fits && self.next == self.slots.len()).then_some(self.base)
     }
@@ -274,7 +274,7 @@ pub struct TakingBack<'w> {
 }
 
 impl<'w> TakingBack<'w> {
-    pub(super) fn new(slots: &'static [Slot], words: &'w [u64]) -> Self {
+    pub(crate) fn new(slots: &'static [Slot], words: &'w [u64]) -> Self {
         Self { slots, next: 0, words }
     }
 

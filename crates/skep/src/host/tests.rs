@@ -1,7 +1,7 @@
 //! Programs over contexts of a host's own, compiled, interpreted, and interpreted in checking mode, which compares every
 //! register with the verifier's states and knows itself what was lent.
 
-use super::CheckedRun;
+use crate::typed::CheckedRun;
 use crate::function::Host;
 use crate::{Engine, HostType, Object, Runtime, TypedProgram};
 use skep_abi::{MapDef, MapKind};

@@ -579,8 +579,10 @@ fn tools_verify_plugins_of_a_host_by_its_types() {
     // What `skep header` gives; the host itself is elsewhere.
     let types = HostType::of::<NewerRequest<'_>>().unwrap().btf().bytes().to_vec();
     let host = HostType::from_btf(&skep::Btf::parse(types).unwrap()).unwrap();
-    let object = Object::open(objects().join("old_plugin.bpf.o")).unwrap();
-    let options = ProgramOptions { program_type: Some(host.program_type()), ..ProgramOptions::default() };
+    let mut object = Object::open(objects().join("old_plugin.bpf.o")).unwrap();
+    let options = ProgramOptions::default();
+    assert!(matches!(object.verify("reads", options), Err(Error::Object(_))), "nobody knows the section");
+    object.set_context(host);
     assert!(object.verify("reads", options).is_ok());
     assert!(object.verify("asks", options).is_ok());
     assert!(matches!(object.verify("needs", options), Err(Error::Refused(_))));

@@ -13,6 +13,10 @@ mod functions;
 mod hardening;
 #[cfg(feature = "derive")]
 mod hosts;
+#[allow(dead_code)] // its main function
+#[cfg(feature = "derive")]
+#[path = "../../examples/http_filter.rs"]
+mod http_filter;
 mod hosts_and_maps;
 mod iterate;
 mod iterators;

@@ -8,13 +8,13 @@
 //! Invariant: r1 of a program of a host's type is the address of a structure that was lent by the slots of that very
 //! type. Only [`TypedProgram`] runs such programs, and it has compared the types by address.
 
-use super::describe::{HostContext, Verdict};
-use super::layout::HostType;
-use super::lend::{Lending, RunPart, Space, TakingBack};
 use crate::error::Error;
+use crate::host::{HostContext, HostType, Lending, RunPart, Space, TakingBack, Verdict};
 use crate::image::{Engine, Input};
 use crate::module::Module;
 use crate::program::Program;
+use crate::runtime::Runtime;
+use skep_abi::HelperProto;
 use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
@@ -56,13 +56,30 @@ impl Module {
     }
 }
 
+impl Runtime {
+    /// The C header for authors of programs over this context: [`HostType::header`] and prototypes of the functions
+    /// that the runtime was given for them ([`RuntimeBuilder::method`](crate::RuntimeBuilder::method)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::HostType`] as [`HostType::of`].
+    pub fn context_header<C: HostContext>(&self) -> Result<String, Error> {
+        let host = HostType::of::<C>()?;
+        let shared = self.shared();
+        let of_type =
+            |proto: &&HelperProto| proto.only.is_some_and(|only| std::ptr::eq(only, host.program_type()));
+        let functions: Vec<_> = shared.helpers.values().map(|helper| &helper.proto).filter(of_type).collect();
+        Ok(host.header_with(&functions))
+    }
+}
+
 impl<K: HostContext<Kind = K>> TypedProgram<K> {
     /// Runs it over a context. Numbers with `#[context(write)]`, and bytes that are lent `mut`, are as the program left
     /// them.
     ///
     /// # Errors
     ///
-    /// [`Error::Lent`] if an implementation of [`HostStruct`](super::HostStruct) by hand does not lend what it
+    /// [`Error::Lent`] if an implementation of [`HostStruct`](crate::host::HostStruct) by hand does not lend what it
     /// describes; [`Error::Verdict`] for a result between the verdicts that is none of them; [`Error::Slots`] and
     /// [`Error::LockHeld`] as for [`Program::run`].
     pub fn run<C: HostContext<Kind = K>>(&self, context: &mut C) -> Result<C::Verdict, Error> {
@@ -91,8 +108,7 @@ impl<K: HostContext<Kind = K>> TypedProgram<K> {
     pub(crate) fn run_checked<C: HostContext<Kind = K>>(
         &self,
         context: &mut C,
-    ) -> Result<C::Verdict, crate::host::CheckedRun> {
-        use crate::host::CheckedRun;
+    ) -> Result<C::Verdict, CheckedRun> {
         let mut violation = None;
         let result = self.with(context, |program, address, lending| {
             program.run_lent_checked(address, lending).map(|result| {
@@ -113,8 +129,8 @@ impl<K: HostContext<Kind = K>> TypedProgram<K> {
         context: &mut C,
         run: impl FnOnce(&Program, u64, &Lending<'_>) -> Result<u64, Error>,
     ) -> Result<C::Verdict, Error> {
-        let mut space = Space::new(self.host.bytes);
-        let mut lending = Lending::new(&self.host.slots, space.words());
+        let mut space = Space::new(self.host.bytes());
+        let mut lending = Lending::new(self.host.slots(), space.words());
         let host: *mut C::Host = context.lend_with_host(&mut lending);
         let part = RunPart { host: host.cast(), of: TypeId::of::<C::Host>() };
         let not_lent = || Error::Lent { program: self.program.name().to_owned(), name: C::NAME };
@@ -123,7 +139,7 @@ impl<K: HostContext<Kind = K>> TypedProgram<K> {
         // The borrows of all that was lent have covered the run.
         drop(lending);
         let result = result? as u32 as i32;
-        context.take_back(&mut TakingBack::new(&self.host.slots, space.words()));
+        context.take_back(&mut TakingBack::new(self.host.slots(), space.words()));
         let unknown = || Error::Verdict { program: self.program.name().to_owned(), result };
         C::Verdict::from_result(result).ok_or_else(unknown)
     }
@@ -144,4 +160,12 @@ impl<K> fmt::Debug for TypedProgram<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TypedProgram").field("program", &self.program).finish_non_exhaustive()
     }
+}
+
+/// How a run in checking mode can fail.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) enum CheckedRun {
+    Violation(skep_interp::Violation),
+    Error(Error),
 }

@@ -3,11 +3,11 @@
 //! A program passes its context; the function gets what the host's structure has in its field with `#[context(host)]`,
 //! apart from all that programs hold. The verifier has proved that the argument is the run's context, and that the
 //! program's type is the function's. The run has put the part's address and its Rust type in front of the context
-//! ([`lend`](super::lend)), so a mistake here would be found, not believed.
+//! ([`host`](crate::host)), so a mistake here would be found, not believed.
 
-use super::lend::RunPart;
-use crate::function::Argument;
-use crate::function::argument::Registers;
+use super::argument::{Argument, Caller, Out, Registers};
+use super::memory::Plain;
+use crate::host::RunPart;
 use crate::image::{Image, Input};
 use skep_abi::{ArgKind, RunEnv};
 use std::any::TypeId;
@@ -55,11 +55,11 @@ macro_rules! shared {
 shared! {
     u8 u16 u32 u64 i8 i16 i32 i64 bool
     &[u8] &mut [u8] Option<&[u8]> Option<&mut [u8]>
-    &skep_maps::Map crate::function::Caller<'_>
+    &skep_maps::Map Caller<'_>
 }
-impl<T: crate::function::Plain> Shared for &T {}
-impl<T: crate::function::Plain> Shared for &mut T {}
-impl<T: crate::function::Plain> Shared for crate::function::Out<'_, T> {}
+impl<T: Plain> Shared for &T {}
+impl<T: Plain> Shared for &mut T {}
+impl<T: Plain> Shared for Out<'_, T> {}
 
 /// The address of the part.
 #[derive(Debug)]

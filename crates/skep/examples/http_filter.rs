@@ -10,6 +10,7 @@ use skep::{Context, Error, Object, Runtime, Verdict};
 
 const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/http_filter.bpf.o");
 
+// ANCHOR: context
 #[derive(Context)]
 #[context(section = "http_filter", verdict = Action)]
 struct HttpRequest<'a> {
@@ -37,7 +38,9 @@ enum Action {
     Deny,
     Redirect,
 }
+// ANCHOR_END: context
 
+// ANCHOR: functions
 #[derive(Debug, Default)]
 struct Changes {
     path: Option<String>,
@@ -54,7 +57,9 @@ fn set_header(mut changes: Host<'_, Changes>, name: &[u8], value: &[u8]) -> i32 
     changes.headers.push((text(name), text(value)));
     0
 }
+// ANCHOR_END: functions
 
+// ANCHOR: runtime
 /// A runtime that knows the program type and its functions.
 fn runtime() -> Result<Runtime, Error> {
     Runtime::builder()
@@ -62,6 +67,7 @@ fn runtime() -> Result<Runtime, Error> {
         .method::<HttpRequest<'_>, _, _>("http_set_header", set_header)
         .build()
 }
+// ANCHOR_END: runtime
 
 fn main() -> Result<(), Error> {
     let runtime = runtime()?;
@@ -69,6 +75,7 @@ fn main() -> Result<(), Error> {
         print!("{}", runtime.context_header::<HttpRequest<'_>>()?);
         return Ok(());
     }
+    // ANCHOR: run
     let filter = runtime.load(&Object::open(PLUGIN)?)?.typed::<HttpRequest<'_>>("filter")?;
     let client = Client { address: [1; 16], verified: false };
     for path in ["/index.html", "/admin/users", "/v1/items", "/old"] {
@@ -78,6 +85,7 @@ fn main() -> Result<(), Error> {
         let mut request =
             HttpRequest { method: "GET", path, headers, body: &mut body, client, priority: 0, changes };
         let action = filter.run(&mut request)?;
+        // ANCHOR_END: run
         println!("{path}: {action:?}, priority {}, {:?}", request.priority, request.changes);
         println!("    {}", String::from_utf8_lossy(&body));
     }

@@ -59,7 +59,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let Fields::Named(fields) = &data.fields else {
         return Err(Error::new_spanned(&input.ident, "a context's fields have names"));
     };
-    if let Some(other) = input.generics.params.iter().find(|param| !matches!(param, GenericParam::Lifetime(_))) {
+    if let Some(other) =
+        input.generics.params.iter().find(|param| !matches!(param, GenericParam::Lifetime(_)))
+    {
         return Err(Error::new_spanned(other, "a context has no parameters but lifetimes"));
     }
     let outer = Outer::parse(input)?;
@@ -69,11 +71,15 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         let Some(ident) = &field.ident else { continue };
         if attributes.host {
             if outer.section.is_none() {
-                let text = "only a context has a part for functions: a structure with #[context(section = \"...\")]";
+                let text =
+                    "only a context has a part for functions: a structure with #[context(section = \"...\")]";
                 return Err(Error::new_spanned(ident, text));
             }
             if host.replace((ident, &field.ty)).is_some() {
-                return Err(Error::new_spanned(ident, "one field is for functions; put several into a structure"));
+                return Err(Error::new_spanned(
+                    ident,
+                    "one field is for functions; put several into a structure",
+                ));
             }
         } else if !attributes.skip {
             bound.push(ident);
@@ -156,7 +162,8 @@ fn implement_context(
 }
 
 fn field_lines(ident: &Ident, ty: &Type, attributes: &Inner) -> Result<Lines> {
-    let name = attributes.name.clone().unwrap_or_else(|| ident.to_string().trim_start_matches("r#").to_owned());
+    let name =
+        attributes.name.clone().unwrap_or_else(|| ident.to_string().trim_start_matches("r#").to_owned());
     let check = |describe: TokenStream| quote!(.field(#name, #describe));
     if let Shape::Value = shape(ty)? {
         let mut described = quote!(<#ty as ::skep::host::Field>::describe());
@@ -189,7 +196,9 @@ fn field_lines(ident: &Ident, ty: &Type, attributes: &Inner) -> Result<Lines> {
             quote!(::core::option::Option::Some(&**#ident)),
         ),
         Shape::OptionShared(to) => (to, false, true, quote!(), quote!(#ident.as_deref())),
-        Shape::OptionMutable(to) => (to, true, true, quote!(#ident.as_deref_mut()), quote!(#ident.as_deref())),
+        Shape::OptionMutable(to) => {
+            (to, true, true, quote!(#ident.as_deref_mut()), quote!(#ident.as_deref()))
+        }
         Shape::Option(to) => (to, true, true, quote!(#ident.as_mut()), quote!(#ident.as_ref())),
     };
     let lend_shared = quote!(#pointee::lend_shared(#shared, to););
@@ -197,10 +206,13 @@ fn field_lines(ident: &Ident, ty: &Type, attributes: &Inner) -> Result<Lines> {
         (quote!(#pointee::lend(#mutable, to);), quote!(#pointee::take_back(#mutable, from);))
     } else {
         let none = format_ident!("None");
-        (lend_shared.clone(), quote! {
-            let _ = &*#ident;
-            <#to as #pointee>::take_back(::core::option::Option::#none, from);
-        })
+        (
+            lend_shared.clone(),
+            quote! {
+                let _ = &*#ident;
+                <#to as #pointee>::take_back(::core::option::Option::#none, from);
+            },
+        )
     };
     let describe = check(quote!(<#to as #pointee>::describe(#writable, #nullable)));
     Ok(Lines { describe, lend, lend_shared, take_back })
@@ -226,7 +238,10 @@ fn shape(ty: &Type) -> Result<Shape<'_>> {
                     Shape::Shared(to) => Shape::OptionShared(to),
                     Shape::Mutable(to) => Shape::OptionMutable(to),
                     _ => {
-                        return Err(Error::new_spanned(ty, "bytes that are not there are an empty slice: leave out Option"));
+                        return Err(Error::new_spanned(
+                            ty,
+                            "bytes that are not there are an empty slice: leave out Option",
+                        ));
                     }
                 },
                 to => Shape::Option(to),

@@ -32,7 +32,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         let ident = &variant.ident;
         let text = crate::snake_case(&ident.to_string());
         values.push(quote!((#text, Self::#ident as i32)));
-        arms.push(quote!(if result == Self::#ident as i32 { return ::core::option::Option::Some(Self::#ident); }));
+        arms.push(
+            quote!(if result == Self::#ident as i32 { return ::core::option::Option::Some(Self::#ident); }),
+        );
     }
     let ident = &input.ident;
     Ok(quote! {

@@ -76,8 +76,8 @@ pub mod function;
 mod growth_tests;
 mod helpers;
 mod holders;
-pub mod host;
 mod hook;
+pub mod host;
 mod image;
 mod iterate;
 #[cfg(test)]
@@ -141,10 +141,10 @@ pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
 pub use program::Program;
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
-#[cfg(feature = "derive")]
-pub use skep_derive::{Context, Verdict};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
+#[cfg(feature = "derive")]
+pub use skep_derive::{Context, Verdict};
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{

@@ -100,7 +100,13 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, context: None, parse: started.elapsed() })
+        Ok(Self {
+            content: Content::Elf(Box::new(elf)),
+            maps,
+            host_types: None,
+            context: None,
+            parse: started.elapsed(),
+        })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
@@ -171,7 +177,13 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Self { content: Content::Sources(programs, types), maps, host_types: None, context: None, parse: Duration::ZERO }
+        Self {
+            content: Content::Sources(programs, types),
+            maps,
+            host_types: None,
+            context: None,
+            parse: Duration::ZERO,
+        }
     }
 
     /// Sets the host's types, for example those of `/sys/kernel/btf/vmlinux`. Programs are linked against them, and the

@@ -324,7 +324,9 @@ impl RuntimeBuilder {
                 let name = host.description().name().to_owned();
                 self.taken.get_or_insert(Error::HostType { name, why });
             }
-            (Ok(host), None) if self.hosts.of_section(host.section()).is_none() => self.hosts.types.push(host),
+            (Ok(host), None) if self.hosts.of_section(host.section()).is_none() => {
+                self.hosts.types.push(host)
+            }
             (Ok(_), None) => {}
             (Err(error), _) => drop(self.taken.get_or_insert(error)),
         }

@@ -294,9 +294,9 @@ impl<'a> View<'a> {
                 from(packet.meta) && self.in_range(value, real, packet.meta, packet.data)
             }),
             Kind::PacketEnd => machine.packet.is_some_and(|packet| from(packet.end)),
-            Kind::Slice { slice, .. } => machine.slice(slice).is_some_and(|(start, end)| {
-                from(start) && self.in_range(value, real, start, end)
-            }),
+            Kind::Slice { slice, .. } => machine
+                .slice(slice)
+                .is_some_and(|(start, end)| from(start) && self.in_range(value, real, start, end)),
             Kind::SliceEnd { slice } => machine.slice(slice).is_some_and(|(_, end)| from(end)),
             Kind::PacketHalf => real <= u64::from(u32::MAX),
             Kind::Map { map } => machine.maps.get(map as usize) == Some(&real),

@@ -4,9 +4,9 @@
 //! A hash of these is the key. So a loop that counts to a thousand costs one comparison an iteration, not five hundred.
 
 use crate::domain::state::State;
-use skep_abi::StructKind;
 use crate::domain::value::Kind;
 use crate::explore::snapshot::bits;
+use skep_abi::StructKind;
 use std::hash::Hasher;
 
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;

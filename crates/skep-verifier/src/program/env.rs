@@ -51,7 +51,10 @@ impl<'a> Env<'a> {
             _ => None,
         };
         let fields = root.into_iter().chain(kind.structs.iter().copied()).flat_map(|layout| layout.fields);
-        fields.into_iter().find(|field| field.kind == FieldKind::SliceEnd { slice }).map_or("its end", |f| f.name)
+        fields
+            .into_iter()
+            .find(|field| field.kind == FieldKind::SliceEnd { slice })
+            .map_or("its end", |f| f.name)
     }
 
     /// The attachment of the program, if known.

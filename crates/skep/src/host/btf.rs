@@ -279,10 +279,8 @@ impl Reader<'_> {
         let mut members = ty.members().enumerate().peekable();
         while let Some((index, member)) = members.next() {
             let name = member.name()?;
-            let nullable = self
-                .btf
-                .decl_tags(id)
-                .any(|tag| tag.component == Some(index as u32) && tag.name == NULLABLE);
+            let nullable =
+                self.btf.decl_tags(id).any(|tag| tag.component == Some(index as u32) && tag.name == NULLABLE);
             let end = format!("{name}_end");
             let next_is_end = match members.peek() {
                 Some((_, next)) => next.name()? == end,
@@ -300,7 +298,10 @@ impl Reader<'_> {
         }
         let expected = offsets(&of).map_err(|why| Fault(Ok(why)))?.0;
         if !expected.iter().map(|at| (8 * at, 0)).eq(places) {
-            return Err(Fault(Ok(format!("struct {} is packed, or has bit fields or extra alignment", of.name))));
+            return Err(Fault(Ok(format!(
+                "struct {} is packed, or has bit fields or extra alignment",
+                of.name
+            ))));
         }
         Ok(of)
     }

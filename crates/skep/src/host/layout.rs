@@ -103,8 +103,11 @@ impl HostType {
         let btf = Btf::parse(btf).map_err(|error| format!("its types cannot be written: {error}"))?;
         let Placing { slots, structs, bytes, .. } = placing;
         let structs = structs.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default();
-        let verdicts: Vec<_> =
-            verdict.values.iter().map(|(name, value)| (i64::from(*value), leaked(&name.to_lowercase()))).collect();
+        let verdicts: Vec<_> = verdict
+            .values
+            .iter()
+            .map(|(name, value)| (i64::from(*value), leaked(&name.to_lowercase())))
+            .collect();
         let (min, max) = (verdict.values.iter().map(|v| v.1).min(), verdict.values.iter().map(|v| v.1).max());
         let section_name = leaked(section);
         let program_type = &*Box::leak(Box::new(ProgramType {
@@ -194,7 +197,12 @@ struct Placing {
 
 impl Placing {
     /// Gives a structure a place behind what has one, and its fields theirs. The structures that it leads to follow.
-    fn place(&mut self, of: &StructType, writable: bool, root: bool) -> Result<&'static ContextLayout, String> {
+    fn place(
+        &mut self,
+        of: &StructType,
+        writable: bool,
+        root: bool,
+    ) -> Result<&'static ContextLayout, String> {
         if of.endless {
             return Err(format!("struct {} contains itself, or is too deep inside of others", of.name));
         }
@@ -255,7 +263,8 @@ impl Placing {
             }
             FieldType::Slice { writable } => {
                 let writable = writable && may_write;
-                let slice = u8::try_from(self.slices).map_err(|_| "it has more than 256 slices".to_owned())?;
+                let slice =
+                    u8::try_from(self.slices).map_err(|_| "it has more than 256 slices".to_owned())?;
                 self.slices += 1;
                 fields.push(address(name, offset, FieldKind::SliceData { slice, writable }));
                 fields.push(address(&format!("{name}_end"), offset + 8, FieldKind::SliceEnd { slice }));
@@ -266,7 +275,11 @@ impl Placing {
                 if bytes == 0 || bytes > i32::MAX as u32 >> 2 {
                     return Err(format!("its field {name} leads to {bytes} bytes; use a slice"));
                 }
-                fields.push(address(name, offset, FieldKind::Memory { bytes, writable, maybe_null: nullable }));
+                fields.push(address(
+                    name,
+                    offset,
+                    FieldKind::Memory { bytes, writable, maybe_null: nullable },
+                ));
                 self.slots.push(Slot { at, kind: SlotKind::Bytes { bytes, nullable }, writable });
             }
             FieldType::Struct { ref of, writable, nullable } => {
@@ -278,7 +291,11 @@ impl Placing {
                 self.structs.push(None);
                 let slot = self.slots.len();
                 let home = self.bytes;
-                self.slots.push(Slot { at, kind: SlotKind::Struct { number, home, end: 0, nullable }, writable });
+                self.slots.push(Slot {
+                    at,
+                    kind: SlotKind::Struct { number, home, end: 0, nullable },
+                    writable,
+                });
                 let layout = self.place(of, writable, false)?;
                 self.structs[index] = Some(layout);
                 let end = self.slots.len();

@@ -1,8 +1,8 @@
 //! Programs over contexts of a host's own, compiled, interpreted, and interpreted in checking mode, which compares every
 //! register with the verifier's states and knows itself what was lent.
 
-use crate::typed::CheckedRun;
 use crate::function::Host;
+use crate::typed::CheckedRun;
 use crate::{Engine, HostType, Object, Runtime, TypedProgram};
 use skep_abi::{MapDef, MapKind};
 use skep_isa::{assemble, encode_bytes};
@@ -26,7 +26,7 @@ struct Probe<'a> {
 struct Inner<'a> {
     #[context(write)]
     number: u16, // 0
-    bytes: &'a mut [u8], // 8, 16
+    bytes: &'a mut [u8],        // 8, 16
     table: Option<&'a [u8; 4]>, // 24
 }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use skep::abi::{MapDef, MapKind, RAW};
-use skep::function::Host;
+use skep::function::{Host, PacketView};
 use skep::host::{FieldType, HostContext, HostStruct, Lending, StructType, TakingBack, VerdictType};
 use skep::isa::{Size, assemble, encode_bytes};
 use skep::{Context, Engine, Error, HostType, Module, Object, Packet, ProgramOptions, Runtime, Verdict};
@@ -73,7 +73,8 @@ fn kind() -> &'static skep::abi::ProgramType {
 fn load(text: &str) -> Result<Module, Error> {
     let insns = assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let maps = [MapDef::new("cells", MapKind::Array, 4, 8, 1)];
-    let object = Object::from_bytecode_and_maps("filter", kind(), &encode_bytes(&insns).unwrap(), maps).unwrap();
+    let object =
+        Object::from_bytecode_and_maps("filter", kind(), &encode_bytes(&insns).unwrap(), maps).unwrap();
     runtime().load(&object)
 }
 
@@ -194,7 +195,8 @@ fn the_end_of_other_bytes_proves_nothing() {
 
 #[test]
 fn distances_and_orders_of_different_bytes_are_secret() {
-    let distance = "r2 = *(u64 *)(r1 + 16)\nr3 = *(u64 *)(r1 + 32)\nr3 -= r2\n*(u64 *)(r1 + 8) = r3\nr0 = 0\nexit";
+    let distance =
+        "r2 = *(u64 *)(r1 + 16)\nr3 = *(u64 *)(r1 + 32)\nr3 -= r2\n*(u64 *)(r1 + 8) = r3\nr0 = 0\nexit";
     let (code, text) = refused(distance);
     assert!(["pointer-arithmetic", "pointer-leak"].contains(&code), "{code} {text}");
     let order = "r2 = *(u64 *)(r1 + 16)\nr3 = *(u64 *)(r1 + 32)\nr0 = 0\nif r2 > r3 goto +1\nr0 = 1\nexit";
@@ -346,7 +348,10 @@ fn request<'a>(body: &'a mut [u8], own: &'a mut Own) -> Request<'a> {
 
 #[test]
 fn a_function_of_a_type_is_for_its_programs_alone() {
-    let first = format!("r0 = 0\nr2 = r10\nr2 += -8\n*(u64 *)(r10 - 8) = 0\nr3 = 8\ncall {}\nr0 = 0\nexit", 0x2000_0000);
+    let first = format!(
+        "r0 = 0\nr2 = r10\nr2 += -8\n*(u64 *)(r10 - 8) = 0\nr3 = 8\ncall {}\nr0 = 0\nexit",
+        0x2000_0000
+    );
     assert!(load(&first).is_ok());
     let gaps = HostType::of::<Gaps>().unwrap().program_type();
     for other in [gaps, &skep::abi::XDP, &RAW] {
@@ -354,13 +359,27 @@ fn a_function_of_a_type_is_for_its_programs_alone() {
         match runtime().linker(&object).buffer_len(8).load() {
             Err(Error::Refused(refusal)) => {
                 assert_eq!(refusal.code.name(), "helper");
-                assert!(refusal.to_string().contains("works on the context of programs of type request_filter"));
+                assert!(
+                    refusal.to_string().contains("works on the context of programs of type request_filter")
+                );
             }
             loaded => panic!("{loaded:?}"),
         }
     }
     for context in ["r1 = 0", "r1 = r10", "r1 += 8", "r1 = *(u64 *)(r1 + 80)"] {
         assert_eq!(refused(&format!("{context}\n{first}")).0, "argument", "{context}");
+    }
+}
+
+#[test]
+fn nobody_replaces_or_watches_functions_over_a_context() {
+    let object = Object::open(objects().join("calls.bpf.o")).unwrap();
+    let runtime = Runtime::builder().method::<Request<'_>, _, _>("request_note", note).build().unwrap();
+    let module = runtime.linker(&object).patchable(true).load().unwrap();
+    for (program, function) in [("notes", "notes"), ("notes_inside", "inner")] {
+        let target = module.program(program).unwrap().function(function);
+        let error = target.unwrap_err();
+        assert!(error.to_string().contains("over a host's own context"), "{error}");
     }
 }
 
@@ -372,6 +391,38 @@ fn a_function_of_no_type_cannot_ask_for_a_part() {
     let insns = assemble("r2 = r1\ncall 1000\nr0 = 0\nexit").unwrap();
     let error = runtime.load(&Object::from_insns("twice", kind(), insns)).unwrap_err();
     assert!(matches!(&error, Error::Refused(refusal) if refusal.code.name() == "argument"), "{error}");
+}
+
+/// Its first two fields could be taken for the start and end of a packet.
+#[derive(Context)]
+#[context(section = "forged_packet")]
+struct ForgedPacket {
+    #[context(write)]
+    data: u64,
+    #[context(write)]
+    data_end: u64,
+}
+
+#[test]
+fn a_context_is_not_taken_for_a_packet() {
+    let first_byte = |packet: PacketView<'_>| -> i32 {
+        let mut byte = [0];
+        if packet.read(0, &mut byte) { byte[0].into() } else { -1 }
+    };
+    let runtime = Runtime::builder().function(1000, "first_byte", first_byte).build().unwrap();
+    let secret = [0x42u8; 8];
+    let text = "call first_byte#1000\nexit";
+    let own = HostType::of::<ForgedPacket>().unwrap().program_type();
+    let system_call = skep::abi::ProgramType::from_name("syscall").unwrap();
+    let load = |kind| runtime.load(&Object::from_insns("forger", kind, assemble(text).unwrap())).unwrap();
+    let (data, data_end) = (secret.as_ptr().addr() as u64, secret.as_ptr().addr() as u64 + 8);
+    let forger = load(own).typed::<ForgedPacket>("forger").unwrap();
+    assert_eq!(forger.run(&mut ForgedPacket { data, data_end }).unwrap(), -1);
+    let module = load(system_call);
+    let mut context = skep::Context::new(system_call).unwrap();
+    context.set_bytes(&[data.to_ne_bytes(), data_end.to_ne_bytes()].concat()).unwrap();
+    let result = module.programs()[0].run_context(&mut context).unwrap();
+    assert_eq!(result as i32, -1, "a program of type syscall reads any memory of the host");
 }
 
 #[test]
@@ -420,8 +471,13 @@ fn arrays_of_programs_keep_types_of_one_name_apart() {
     let runtime = runtime();
     let program = |kind| {
         let maps = [MapDef::new("next", MapKind::ProgArray, 4, 4, 1)];
-        let object =
-            Object::from_bytecode_and_maps("twin", kind, &encode_bytes(&assemble(text).unwrap()).unwrap(), maps).unwrap();
+        let object = Object::from_bytecode_and_maps(
+            "twin",
+            kind,
+            &encode_bytes(&assemble(text).unwrap()).unwrap(),
+            maps,
+        )
+        .unwrap();
         runtime.load(&object).unwrap()
     };
     let (one, other) = (program(first), program(second));
@@ -553,7 +609,9 @@ fn an_old_plugin_finds_fields_that_have_moved() {
 fn an_old_plugin_that_needs_a_field_that_is_gone_is_refused() {
     let object = Object::open(objects().join("old_plugin.bpf.o")).unwrap();
     let runtime = Runtime::builder().context::<NewerRequest<'_>>().build().unwrap();
-    let Err(Error::Refused(refusal)) = runtime.linker(&object).only("needs").load() else { panic!("accepted") };
+    let Err(Error::Refused(refusal)) = runtime.linker(&object).only("needs").load() else {
+        panic!("accepted")
+    };
     let text = refusal.to_string();
     assert_eq!(refusal.code.name(), "types");
     assert!(text.contains("needs struct request.gone"), "{text}");
@@ -597,7 +655,8 @@ fn the_example_s_header_is_that_of_its_plugin() {
     assert_eq!(host.section(), "http_filter");
     let header = std::fs::read_to_string(examples.join("http_filter.h")).unwrap();
     let own = host.header();
-    let body = |text: &str| text.split("extern").next().unwrap().split("#endif /*").next().unwrap().to_owned();
+    let body =
+        |text: &str| text.split("extern").next().unwrap().split("#endif /*").next().unwrap().to_owned();
     assert_eq!(body(&header), body(&own), "cargo run --example http_filter -- --header writes it");
 }
 
@@ -614,11 +673,18 @@ fn descriptions_that_c_cannot_have_are_refused() {
         (one("x").field("b", FieldType::Slice { writable: false }).field("b_end", number()), "own", "b_end"),
         (one("x").field("int main(", number()), "own", "no identifier"),
         (
-            one("x").field("b", FieldType::Numbers { size: Size::B8, signed: false, count: u32::MAX, writable: false }),
+            one("x").field(
+                "b",
+                FieldType::Numbers { size: Size::B8, signed: false, count: u32::MAX, writable: false },
+            ),
             "own",
             "bytes",
         ),
-        (one("x").field("b", FieldType::Bytes { bytes: 0, writable: false, nullable: true }), "own", "0 bytes"),
+        (
+            one("x").field("b", FieldType::Bytes { bytes: 0, writable: false, nullable: true }),
+            "own",
+            "0 bytes",
+        ),
     ];
     for (description, section, why) in cases {
         let error = HostType::new(description.clone(), section, VerdictType::default()).unwrap_err();
@@ -653,7 +719,8 @@ fn two_contexts_in_one_section_are_refused() {
 fn the_offsets_are_those_of_c() {
     let skep::abi::Context::Struct(layout) = kind().context else { panic!("a structure") };
     let of = |name: &str| layout.fields.iter().find(|field| field.name == name).map(|field| field.offset);
-    let names = ["id", "small", "mark", "path", "path_end", "body", "body_end", "peer", "key", "words", "own"];
+    let names =
+        ["id", "small", "mark", "path", "path_end", "body", "body_end", "peer", "key", "words", "own"];
     assert_eq!(names.map(|name| of(name).unwrap()), [0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80]);
     assert_eq!(layout.size, 88);
 }

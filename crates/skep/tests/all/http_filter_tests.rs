@@ -6,7 +6,8 @@ use skep::{Engine, Object};
 /// The verdict, the body, the priority and the changes.
 fn ask(path: &str, body: &str, client: Option<&Client>) -> (Action, String, u32, Changes) {
     let runtime = runtime().unwrap();
-    let filter = runtime.load(&Object::open(PLUGIN).unwrap()).unwrap().typed::<HttpRequest<'_>>("filter").unwrap();
+    let filter =
+        runtime.load(&Object::open(PLUGIN).unwrap()).unwrap().typed::<HttpRequest<'_>>("filter").unwrap();
     let answer = |engine| {
         let mut body = body.as_bytes().to_vec();
         let (headers, changes) = (&b"Host: example.org"[..], Changes::default());

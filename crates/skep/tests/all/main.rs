@@ -13,11 +13,11 @@ mod functions;
 mod hardening;
 #[cfg(feature = "derive")]
 mod hosts;
+mod hosts_and_maps;
 #[allow(dead_code)] // its main function
 #[cfg(feature = "derive")]
 #[path = "../../examples/http_filter.rs"]
 mod http_filter;
-mod hosts_and_maps;
 mod iterate;
 mod iterators;
 mod loading;

@@ -47,8 +47,8 @@ pub enum FieldKind {
         /// Whether it may be null.
         maybe_null: bool,
     },
-    /// The start of bytes that a host lends for a run. A pointer to them is compared with the [`FieldKind::SliceEnd`] of
-    /// the same number.
+    /// The start of bytes that a host lends for a run. A pointer to them is compared with the [`FieldKind::SliceEnd`]
+    /// of the same number.
     SliceData {
         /// Its number among the slices of the program type.
         slice: u8,

@@ -140,7 +140,8 @@ pub enum Native {
     /// The state of a hook of the packet filter, and a [`crate::SkbContext`] that begins with the network header: the
     /// two words of `struct bpf_nf_ctx` lead to them.
     Netfilter,
-    /// As [`Native::Struct`], for a type that a host describes: it lends the structure and what that leads to for a run.
+    /// As [`Native::Struct`], for a type that a host describes: it lends the structure and what that leads to for a
+    /// run.
     Host,
     /// The words of [`Context::Arguments`], which lead to what an iterator shows ([`crate::SHOWN_STRUCTS`]).
     Iterator,

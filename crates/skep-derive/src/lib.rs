@@ -1,8 +1,8 @@
-//! Derives for contexts and verdicts of a host's own program types: `#[derive(Context)]` and `#[derive(Verdict)]` of the
-//! crate `skep`, feature `derive`.
+//! Derives for contexts and verdicts of a host's own program types: `#[derive(Context)]` and `#[derive(Verdict)]` of
+//! the crate `skep`, feature `derive`.
 //!
-//! Nothing that the macros write is `unsafe`: what an implementation lends is checked by the runtime. A mistake here can
-//! make a run fail, not the process.
+//! Nothing that the macros write is `unsafe`: what an implementation lends is checked by the runtime. A mistake here
+//! can make a run fail, not the process.
 #![forbid(unsafe_code)]
 
 mod context;

@@ -1,5 +1,5 @@
-//! A host with plug-ins of its own: an HTTP server asks a BPF program what to do with each request. The program sees the
-//! method, path, headers, body and client; it denies, redirects, rewrites the path, or sets a header.
+//! A host with plug-ins of its own: an HTTP server asks a BPF program what to do with each request. The program sees
+//! the method, path, headers, body and client; it denies, redirects, rewrites the path, or sets a header.
 //! `http_filter.bpf.c` is such a plug-in, and `http_filter.h` the header for its author, which `--header` prints.
 //!
 //!     cargo run -p skep --features derive --example http_filter

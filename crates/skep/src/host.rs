@@ -1,14 +1,14 @@
 //! Program types of a host's own: a Rust structure is the context.
 //!
 //! A host describes what its plug-ins see of a request, a row or a packet of its own as a structure with
-//! `#[derive(Context)]` (feature `derive`), or by hand, or as data. It gets a program type: a section, a C header, rules
-//! for the verifier, types for CO-RE, and a typed result.
+//! `#[derive(Context)]` (feature `derive`), or by hand, or as data. It gets a program type: a section, a C header,
+//! rules for the verifier, types for CO-RE, and a typed result.
 //!
 //! ```text
 //!   struct Request ──describe──> StructType ──lay out──> HostType: verifier's table, slots, BTF, C header
-//!         |                                                |
-//!         '── &mut, for a run ──> Lending ── each field compared with its slot ──> C structure on the run's stack ──> r1
-//!                                 TakingBack <── numbers that programs may write ──'
+//!         │                                                 │
+//!         '── &mut, for a run ──> Lending ── each field compared with its slot ──> C structure on the stack ──> r1
+//!                                 TakingBack <── numbers that programs may write ──────────────┘
 //! ```
 //!
 //! Invariants: the structure that a program gets is always laid out as the verifier assumed, whatever a host's

@@ -339,8 +339,7 @@ impl Object {
     /// Verifies a program for a load: against the helpers and limits of `config`, and this load's maps.
     pub(crate) fn verify_for<'a>(
         &'a self,
-        config: Config<'a>,
-        hosts: &Registered,
+        (config, hosts): (Config<'a>, &Registered),
         program: &str,
         options: ProgramOptions,
         target: Option<&Arc<TargetFunction>>,

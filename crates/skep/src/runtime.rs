@@ -334,8 +334,8 @@ impl RuntimeBuilder {
     }
 
     /// Adds a Rust function for programs over the context `C` alone. They declare it by its name, as a kernel function
-    /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host), the part
-    /// that programs do not see. [`Runtime::context_header`] has its declaration.
+    /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host),
+    /// the part that programs do not see. [`Runtime::context_header`] has its declaration.
     ///
     /// The other arguments and the result are as those of [`RuntimeBuilder::function`], but for views of packets.
     #[must_use]

@@ -135,9 +135,8 @@ impl<K: HostContext<Kind = K>> TypedProgram<K> {
         let part = RunPart { host: host.cast(), of: TypeId::of::<C::Host>() };
         let not_lent = || Error::Lent { program: self.program.name().to_owned(), name: C::NAME };
         let address = lending.finish(&part).ok_or_else(not_lent)?;
+        // It is borrowed with all that was lent, so that borrows cover the run.
         let result = run(&self.program, address, &lending);
-        // The borrows of all that was lent have covered the run.
-        drop(lending);
         let result = result? as u32 as i32;
         context.take_back(&mut TakingBack::new(self.host.slots(), space.words()));
         let unknown = || Error::Verdict { program: self.program.name().to_owned(), result };

@@ -15,8 +15,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// The host's part of the context on which the calling program runs, in a function for
-/// [`RuntimeBuilder::method`](crate::RuntimeBuilder::method). `T` is [`HostContext::Host`](crate::host::HostContext::Host).
-/// The program passes its context.
+/// [`RuntimeBuilder::method`](crate::RuntimeBuilder::method). `T` is
+/// [`HostContext::Host`](crate::host::HostContext::Host). The program passes its context.
 #[derive(Debug)]
 pub struct Host<'a, T>(&'a mut T);
 

@@ -96,7 +96,7 @@ impl Writer {
         let name = format!("__{}{}", if signed { 's' } else { 'u' }, 8 * size.bytes());
         self.once(name.clone(), |writer| {
             let encoding = u32::from(signed) << 24;
-            vec![writer.string(&name), 1 << 24, size.bytes(), encoding | 8 * size.bytes()]
+            vec![writer.string(&name), 1 << 24, size.bytes(), encoding | (8 * size.bytes())]
         })
     }
 

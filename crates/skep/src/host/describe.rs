@@ -157,8 +157,8 @@ pub trait HostContext: HostStruct {
     /// What programs return.
     type Verdict: Verdict;
 
-    /// What the type's own functions work on ([`Host`](crate::function::Host)): the field with `#[context(host)]`, which
-    /// programs do not see. `()` without one.
+    /// What the type's own functions work on ([`Host`](crate::function::Host)): the field with `#[context(host)]`,
+    /// which programs do not see. `()` without one.
     type Host: 'static;
 
     /// [`HostStruct::lend`], and the part for functions.

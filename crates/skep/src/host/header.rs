@@ -12,8 +12,8 @@ impl HostType {
     /// versions of the host as long as these have the fields that it uses. The header carries all that
     /// [`HostType::from_btf`] reads.
     ///
-    /// Functions that programs of this type can call are declared only in [`Runtime::context_header`](crate::Runtime::context_header), since they belong to a
-    /// runtime.
+    /// Functions that programs of this type can call are declared only in
+    /// [`Runtime::context_header`](crate::Runtime::context_header), since they belong to a runtime.
     pub fn header(&self) -> String {
         self.header_with(&[])
     }

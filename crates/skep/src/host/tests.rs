@@ -1,5 +1,5 @@
-//! Programs over contexts of a host's own, compiled, interpreted, and interpreted in checking mode, which compares every
-//! register with the verifier's states and knows itself what was lent.
+//! Programs over contexts of a host's own, compiled, interpreted, and interpreted in checking mode, which compares
+//! every register with the verifier's states and knows itself what was lent.
 
 use crate::function::Host;
 use crate::typed::CheckedRun;

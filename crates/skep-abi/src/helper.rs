@@ -3,6 +3,7 @@
 use crate::context::StructKind;
 use crate::helpers::{PACKET_MEMORY, linux_helper, map_helpers};
 use crate::map::MapKind;
+use crate::types::ProgramType;
 use std::borrow::Cow;
 
 /// How a helper uses memory that is passed to it.
@@ -59,6 +60,9 @@ pub enum ArgKind {
         /// Whether a null pointer may be passed, with size 0.
         nullable: bool,
     },
+    /// The program's context, for a helper that is only for programs of a host's own type ([`HelperProto::only`]): it
+    /// works on what is lent with the context.
+    HostContext,
     /// Memory of fixed size.
     FixedMemory {
         /// How the helper uses it.
@@ -260,6 +264,9 @@ pub struct HelperProto {
     pub acquires: bool,
     /// Whether it may sleep: only sleepable programs may call it, and only outside of read-side critical sections.
     pub sleeps: bool,
+    /// The only program type whose programs may call it, compared by address: it works on what such a program was lent.
+    /// `None` for all types, as far as they allow it.
+    pub only: Option<&'static ProgramType>,
     /// Further properties that decide how a call is checked.
     pub flags: HelperFlags,
     /// The names of the program types that may call a host's own helper; `None` is all.
@@ -313,6 +320,7 @@ impl HelperProto {
             moves_packet: false,
             acquires: false,
             sleeps: false,
+            only: None,
             flags: HelperFlags::NONE,
             only_for: None,
         }

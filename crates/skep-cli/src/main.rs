@@ -15,6 +15,7 @@ mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod header;
 mod host;
 mod kernels;
 mod list;
@@ -54,6 +55,8 @@ enum Command {
     /// Inspect types.
     #[command(subcommand)]
     Btf(btf::Command),
+    /// Print the C header for plug-ins of a host with program types of its own.
+    Header(header::Args),
     /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Command::Map(Map::List(args)) => list::maps(&args),
         Command::Cfg(args) => cfg::main(&args),
         Command::Gen(Gen::Skeleton(args)) => skeleton::main(&args),
+        Command::Header(args) => header::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"

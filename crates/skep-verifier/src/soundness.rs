@@ -316,6 +316,7 @@ fn every_step_of_every_run_is_in_a_walked_state() {
                 target: None,
                 btf: None,
                 externs: Vec::new(),
+                unresolved: Vec::new(),
                 of: None,
             },
             maps: Arc::from([]),

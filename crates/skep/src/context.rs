@@ -419,6 +419,10 @@ impl Context {
                     }
                 }
                 FieldKind::Memory { .. } => self.record.as_mut_ptr().expose_provenance() as u64,
+                // Only types of hosts have slices, and those have no such context.
+                FieldKind::SliceData { .. } | FieldKind::SliceEnd { .. } => {
+                    return Err(self.missing(field.name));
+                }
                 FieldKind::Object { maybe_null: true, .. } => 0,
                 FieldKind::Object { .. } => return Err(self.missing(field.name)),
             };

@@ -342,6 +342,34 @@ pub enum Error {
         /// The type's name.
         program_type: &'static str,
     },
+    /// The description of a context of the host's own cannot be used.
+    #[error("context {name}: {why}")]
+    HostType {
+        /// The structure's name in C.
+        name: String,
+        /// What is wrong, and the remedy.
+        why: String,
+    },
+    /// A host's own implementation of [`HostStruct`](crate::host::HostStruct) lends something else than it describes.
+    #[error(
+        "program {program}: struct {name} does not lend the fields that it describes, in their order and with their sizes;          derive Context instead of implementing HostStruct by hand"
+    )]
+    Lent {
+        /// The program.
+        program: String,
+        /// The structure's name in C.
+        name: &'static str,
+    },
+    /// A program of a host's own type has returned a number that is no verdict.
+    #[error(
+        "program {program} returned {result}, which is none of its type's verdicts; the verifier proves only that a result          is between the least and the greatest, so number verdicts without gaps"
+    )]
+    Verdict {
+        /// The program.
+        program: String,
+        /// What it returned.
+        result: i32,
+    },
     /// There is no such map, program or variable.
     #[error("there is no {what} {name:?} in the object; it has {}", list(known))]
     Unknown {

@@ -14,6 +14,7 @@ mod callback;
 mod declared;
 mod errno;
 mod header;
+mod host;
 mod memory;
 mod returned;
 mod state;
@@ -25,6 +26,7 @@ pub use declared::Prototypes;
 pub(crate) use declared::stub;
 pub use errno::Errno;
 pub(crate) use header::header;
+pub use host::{Host, Method};
 pub use memory::Plain;
 pub use returned::Returned;
 pub use state::State;
@@ -55,6 +57,7 @@ use std::sync::Arc;
 /// | [`Callback`] | a function of the program, and what it gets as its second argument |
 /// | [`Caller`] | nothing: it names the calling program |
 /// | [`State`] | nothing: it is what the caller of the run lends |
+/// | [`Host<T>`](Host) | the program's context, in functions for programs of one type of the host's own |
 ///
 /// A result is an integer, a `bool`, or nothing, or one of these or an [`Errno`]; the verifier knows its range.
 ///

@@ -124,6 +124,8 @@ pub(crate) enum Input {
     Buffer(Buffer),
     /// The structure or the bytes of a [`crate::Context`].
     Context,
+    /// The context of a host's own type ([`crate::TypedProgram`]).
+    Host,
     /// What the program around it passes: an extension, or a program that watches a function.
     Inside,
     /// A packet in a hook of the packet filter.

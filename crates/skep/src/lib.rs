@@ -56,6 +56,10 @@
 //! tasks of an async executor may run programs from any of its threads; a program that may run for long or sleep belongs
 //! on a thread that may block.
 
+// The derives write paths that begin with the crate's name.
+#[cfg(all(test, feature = "derive"))]
+extern crate self as skep;
+
 #[cfg(test)]
 mod answers_tests;
 #[cfg(test)]
@@ -77,6 +81,7 @@ mod growth_tests;
 mod helpers;
 mod holders;
 mod hook;
+pub mod host;
 mod image;
 mod iterate;
 #[cfg(feature = "json")]
@@ -130,6 +135,7 @@ mod targets;
 mod timers;
 #[cfg(feature = "typed")]
 pub mod typed;
+mod typed_program;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
@@ -138,6 +144,7 @@ pub use context::Context;
 pub use error::{Error, Exhausted, IterateFault};
 pub use extension::Attachment;
 pub use hook::{Hook, Link};
+pub use host::{HostContext, HostType, Verdict};
 pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
@@ -150,6 +157,8 @@ pub use program::{Program, WithState};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
+#[cfg(feature = "derive")]
+pub use skep_derive::{Context, Verdict};
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
@@ -164,4 +173,5 @@ pub use socket::{socket_member, socket_of};
 pub use targets::TargetMap;
 #[cfg(feature = "typed")]
 pub use typed::{PerCpu, PerCpuMap, Prefix, TypedMap, TypedQueue};
+pub use typed_program::TypedProgram;
 pub use world::World;

@@ -299,7 +299,7 @@ impl<'a> Linker<'a> {
             };
             let log = log.as_mut().map(|log| &mut **log as _);
             let program = self.object.verify_for(
-                config,
+                (config, &shared.hosts),
                 name,
                 self.options,
                 self.targets.get(name),

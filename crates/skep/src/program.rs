@@ -85,6 +85,10 @@ impl Program {
                 helpers::over_contexts::check(&verified)?;
                 Input::Context
             }
+            (Entry::Context, Some(Native::Host)) => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Host
+            }
             (Entry::Context, Some(Native::Netfilter)) => {
                 helpers::over_contexts::check(&verified)?;
                 Input::Netfilter
@@ -236,6 +240,7 @@ impl Program {
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a packet".into()))
             }
+            Input::Host => Err(self.wrong_input(HOST.into(), "a packet".into())),
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a packet".into()))
             }
@@ -363,6 +368,7 @@ impl Program {
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a buffer".into()))
             }
+            Input::Host => Err(self.wrong_input(HOST.into(), "a buffer".into())),
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a buffer".into()))
             }
@@ -616,6 +622,8 @@ impl fmt::Debug for Program {
 
 /// What programs of type `iter` take.
 const SHOWN: &str = "what an iterator shows (Program::iterate)";
+/// What programs of a host's own types take.
+const HOST: &str = "the host's own context (Module::typed)";
 /// What runs an extension, or a program that watches a function.
 const INSIDE: &str = "a run of the program that it is attached to (Program::attach)";
 

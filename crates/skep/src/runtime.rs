@@ -6,6 +6,7 @@ use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::function::{self, HostFunction, Prototypes};
 use crate::helpers;
+use crate::host;
 use crate::machine_objects::MachineObjects;
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
@@ -44,6 +45,7 @@ pub struct RuntimeBuilder {
     code: skep_text::Config,
     jit: skep_jit::Options,
     helpers: BTreeMap<u32, Helper>,
+    hosts: host::Registered,
     linux_numbers: bool,
     taken: Option<Error>,
     log: Box<Log>,
@@ -450,6 +452,71 @@ impl RuntimeBuilder {
         Ok(self)
     }
 
+    /// Lets programs over a context of the host's own be loaded: those in its section. See [`host`](crate::host).
+    ///
+    /// An error of the description is reported by [`RuntimeBuilder::build`].
+    #[must_use]
+    pub fn context<C: host::HostContext>(self) -> Self {
+        let made = host::HostType::of::<C>();
+        self.add_type(made)
+    }
+
+    /// The same for a type that was described as data ([`HostType::new`](crate::HostType::new)).
+    #[must_use]
+    pub fn host_type(self, host: &'static host::HostType) -> Self {
+        self.add_type(Ok(host))
+    }
+
+    fn add_type(mut self, made: Result<&'static host::HostType, Error>) -> Self {
+        let why = match &made {
+            Ok(host) => self.hosts.of_section(host.section()).filter(|other| !std::ptr::eq(*other, *host)),
+            Err(_) => None,
+        };
+        match (made, why) {
+            (Ok(host), Some(other)) => {
+                let why = format!(
+                    "struct {} has the section {:?} already; take another",
+                    other.description().name(),
+                    host.section()
+                );
+                let name = host.description().name().to_owned();
+                self.taken.get_or_insert(Error::HostType { name, why });
+            }
+            (Ok(host), None) if self.hosts.of_section(host.section()).is_none() => {
+                self.hosts.types.push(host)
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => drop(self.taken.get_or_insert(error)),
+        }
+        self
+    }
+
+    /// Adds a Rust function for programs over the context `C` alone. They declare it by its name, as a kernel function
+    /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host),
+    /// the part that programs do not see. [`Runtime::context_header`] has its declaration.
+    ///
+    /// The other arguments and the result are as those of [`RuntimeBuilder::function`], but for views of packets.
+    #[must_use]
+    pub fn method<C, F, S>(mut self, name: &str, function: F) -> Self
+    where
+        C: host::HostContext,
+        F: HostFunction<S>,
+        S: function::Method<C::Host>,
+    {
+        self = self.context::<C>();
+        let Ok(host) = host::HostType::of::<C>() else { return self };
+        let id = host::FIRST_METHOD + self.hosts.methods.len() as u32;
+        if let Some(taken) = self.hosts.methods.get(name) {
+            self.taken.get_or_insert(Error::HelperTaken { id: *taken, taken: name.to_owned() });
+            return self;
+        }
+        let mut helper = function::helper(id, name.to_owned(), function);
+        helper.proto.only = Some(host.program_type());
+        self.hosts.methods.insert(name.to_owned(), id);
+        self.add(helper);
+        self
+    }
+
     /// Replaces all helpers by those of the public `bpf_conformance` suite, numbers 0 to 5.
     #[must_use]
     pub fn conformance_helpers(mut self) -> Self {
@@ -500,6 +567,7 @@ impl RuntimeBuilder {
                 confined: self.untrusted,
                 policy: self.policy,
                 helpers,
+                hosts: self.hosts,
                 linux_numbers: self.linux_numbers,
                 dispatch,
                 loads: OnceLock::new(),
@@ -544,6 +612,7 @@ impl Default for RuntimeBuilder {
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),
             helpers: provided.collect(),
+            hosts: host::Registered::default(),
             linux_numbers: true,
             taken: None,
             log: Box::new(to_standard_error),

@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
+    /// Types of the host's own, and functions for their programs.
+    pub(crate) hosts: crate::host::Registered,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
     pub(crate) linux_numbers: bool,
     /// The targets of tail calls.

@@ -367,3 +367,16 @@ fn a_wrong_world_is_refused_with_its_place() {
     std::fs::write(file.path(), "[[device]]\nname = 'a'").unwrap();
     skep(&[&base[..], &["--dev", "b"]].concat()).refused(1, &["there is no device b; devices: a (1)"]);
 }
+
+#[test]
+fn the_header_for_a_host_s_plugins_comes_from_its_types() {
+    let said = skep(&["header", "crates/skep/examples/http_filter.bpf.o"]);
+    assert_eq!((said.status, &*said.err), (Some(0), ""));
+    let header = std::fs::read_to_string(root().join("crates/skep/examples/http_filter.h")).unwrap();
+    // The example's runtime also declares its functions.
+    assert!(said.out.contains("struct http_request {"), "{}", said.out);
+    assert!(said.out.lines().all(|line| header.contains(line)), "{}", said.out);
+    let said = skep(&["header", "examples/firewall.bpf.o"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("no structure has the tag skep:context"), "{}", said.err);
+}

@@ -67,9 +67,13 @@ impl Transfer<'_> {
                     FieldKind::Struct { kind, maybe_null } => {
                         self.named(Kind::Struct { of: kind, maybe_null })
                     }
-                    FieldKind::Memory { bytes, maybe_null } => {
-                        self.named(Kind::Memory { bytes, read_only: false, maybe_null })
+                    FieldKind::Memory { bytes, writable, maybe_null } => {
+                        self.named(Kind::Memory { bytes, read_only: !writable, maybe_null })
                     }
+                    FieldKind::SliceData { slice, writable } => {
+                        Value::pointer(Kind::Slice { slice, writable }, 0)
+                    }
+                    FieldKind::SliceEnd { slice } => Value::pointer(Kind::SliceEnd { slice }, 0),
                     FieldKind::Object { of, maybe_null } => {
                         self.host_object(of, Trust::Trusted, maybe_null, field.name)?
                     }
@@ -456,7 +460,7 @@ impl Transfer<'_> {
     }
 
     fn check_atomic_place(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Checked<()> {
-        if matches!(pointer.kind, Kind::Context | Kind::Packet | Kind::PacketMeta) {
+        if pointer.kind == Kind::Context || pointer.has_range() {
             let text = format!(
                 "expected a stack, a map value or a buffer for an atomic access, found {pointer} in {reg}"
             );

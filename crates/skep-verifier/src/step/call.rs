@@ -174,8 +174,14 @@ impl<'a> Transfer<'a> {
         let Some(proto) = (self.env.config.helpers)(id) else {
             let text = match linux_helper(id) {
                 None if id == UNRELOCATED => {
-                    let text =
-                        "this instruction replaces a CO-RE relocation that the host's types do not resolve";
+                    let unresolved = &self.env.program.source.unresolved;
+                    let text = match unresolved.iter().find(|(slot, _)| *slot as usize == self.slot) {
+                        Some((_, what)) => {
+                            format!("this instruction needs {what} (CO-RE), which the host's types do not have")
+                        }
+                        None => "this instruction replaces a CO-RE relocation that the host's types do not resolve"
+                            .to_owned(),
+                    };
                     let remedy =
                         "check that the field, type or value exists (bpf_core_*_exists) before using it";
                     return Err(Violation::new(Code::Types, text).suggest(remedy));
@@ -214,6 +220,13 @@ impl<'a> Transfer<'a> {
                 kind.name,
                 proto.name,
                 types.join(", ")
+            );
+            return Err(Violation::new(Code::Helper, text));
+        }
+        if let Some(only) = proto.only.filter(|only| !std::ptr::eq(*only, kind)) {
+            let text = format!(
+                "{} works on the context of programs of type {}, and this one is of type {}",
+                proto.name, only.name, kind.name
             );
             return Err(Violation::new(Code::Helper, text));
         }

@@ -2,7 +2,7 @@
 
 use super::errno::Errno;
 use super::memory::{self, Plain};
-use crate::image::Image;
+use crate::image::{Image, Input};
 use crate::run_state::StateType;
 use skep_abi::{Access, ArgKind, RunEnv, XdpContext};
 use skep_maps::Map;
@@ -20,6 +20,7 @@ impl Registers {
         Self { values, next: 0, env }
     }
 
+    /// The environment of the run.
     pub(super) fn env(&self) -> *mut RunEnv {
         self.env
     }
@@ -269,7 +270,7 @@ unsafe impl Argument for &Map {
     }
 }
 
-/// The packet that the calling program runs on.
+/// The packet that the calling program runs on: no bytes for a program that does not run on one.
 #[derive(Debug)]
 pub struct PacketView<'a> {
     context: &'a u64,
@@ -300,14 +301,17 @@ impl PacketView<'_> {
     }
 
     fn range(&self) -> (u64, u64) {
-        // SAFETY: the verifier proved it the run's context; every native context starts with the two fields that
-        // this one starts with, and has `data <= data_end`.
+        // SAFETY: `hold` has seen that it is a packet's context, which starts with these two fields and has
+        // `data <= data_end`.
         let start = unsafe { (*self.context as *const u64).read() };
         // SAFETY: as above.
         let end = unsafe { (*self.context as *const u64).add(1).read() };
         (start, end.max(start))
     }
 }
+
+/// Stands for the context of a program without a packet: data and its end.
+static NO_PACKET: [u64; 2] = [0; 2];
 
 const _: () = {
     use std::mem::offset_of;
@@ -321,7 +325,15 @@ unsafe impl Argument for PacketView<'_> {
     type Held = u64;
     const KINDS: &'static [ArgKind] = &[ArgKind::Context];
     unsafe fn hold(registers: &mut Registers) -> u64 {
-        registers.take()
+        let context = registers.take();
+        // Programs of every type may call, and those that watch functions of a program that runs on a packet: their
+        // contexts start with what the programs themselves may have written.
+        // SAFETY: the environment is that of the run in progress.
+        let (image, own) = unsafe { (Image::of_run(registers.env), (*registers.env).context) };
+        match image.input {
+            Input::Xdp | Input::Skb if context == own => context,
+            _ => NO_PACKET.as_ptr().expose_provenance() as u64,
+        }
     }
     fn lend(held: &mut u64) -> PacketView<'_> {
         PacketView { context: held }

@@ -15,7 +15,13 @@ mod function_headers;
 mod function_state;
 mod functions;
 mod hardening;
+#[cfg(feature = "derive")]
+mod hosts;
 mod hosts_and_maps;
+#[allow(dead_code)] // its main function
+#[cfg(feature = "derive")]
+#[path = "../../examples/http_filter.rs"]
+mod http_filter;
 mod iterate;
 mod iterators;
 #[cfg(feature = "json")]

@@ -288,6 +288,7 @@ impl Real {
             frames: &frames,
             context: 0,
             packet: None,
+            slices: &[],
             buffer: BUFFER,
             maps: &[],
             objects: &[],

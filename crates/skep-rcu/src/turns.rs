@@ -10,10 +10,11 @@
 //! Invariant: at least one of the two sees the other. The try is under the lock that the waking thread takes, so it
 //! comes either after the bit was cleared, or before a sleep that the waking thread ends.
 //!
-//! A woken thread may find that a third one was faster. Then it sleeps again, and the third one will wake it or another.
+//! A woken thread may find that a third one was faster. Then it sleeps again, and the third one will wake it or
+//! another.
 //!
-//! What would break it: a try outside of the lock; either fence missing; a thread that waits with a slot in use, because
-//! two of these can wait for each other (`claim.rs` refuses that).
+//! What would break it: a try outside of the lock; either fence missing; a thread that waits with a slot in use,
+//! because two of these can wait for each other (`claim.rs` refuses that).
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence, lock};
 

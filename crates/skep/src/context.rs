@@ -15,11 +15,12 @@
 use crate::error::Error;
 use crate::image::{Engine, Input};
 use crate::packet::{Effects, Redirect, Sysctl};
-use crate::program::Program;
+use crate::program::{Program, WithState};
 use crate::run_state::RunState;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -488,6 +489,16 @@ impl Program {
         self.run_context_with(Engine::Jit, context)
     }
 
+    /// [`Program::run_context`] with a state for functions of the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_context`], and [`Error::StateMissing`] if they take a state of another type.
+    #[inline]
+    pub fn run_context_with_state<T: Any>(&self, context: &mut Context, state: &mut T) -> Result<u64, Error> {
+        self.with_state(state).run_context(context)
+    }
+
     /// [`Program::run_context`] on the given engine.
     ///
     /// # Errors
@@ -509,6 +520,26 @@ impl Program {
         let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
         context.end();
         result
+    }
+}
+
+impl WithState<'_> {
+    /// [`Program::run_context`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_context_with_state`].
+    pub fn run_context(&mut self, context: &mut Context) -> Result<u64, Error> {
+        self.run_context_with(Engine::Jit, context)
+    }
+
+    /// [`Program::run_context_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_context_with_state`] and [`Program::run_context_with`].
+    pub fn run_context_with(&mut self, engine: Engine, context: &mut Context) -> Result<u64, Error> {
+        self.program.run_context_lending(engine, context, Some(&self.state))
     }
 }
 

@@ -53,8 +53,8 @@
 //! run has a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes per-CPU maps. No two runs
 //! have the same one at the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many
 //! there are, and how any number of threads share them. A run begins and ends on one thread and keeps nothing there, so
-//! tasks of an async executor may run programs from any of its threads; a program that may run for long or sleep belongs
-//! on a thread that may block.
+//! tasks of an async executor may run programs from any of its threads; a program that may run for long or sleep
+//! belongs on a thread that may block.
 
 // The derives write paths that begin with the crate's name.
 #[cfg(all(test, feature = "derive"))]

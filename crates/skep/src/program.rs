@@ -170,11 +170,11 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime is in
-    /// use where this thread may not wait for one ([`RuntimeBuilder::cpus`](crate::RuntimeBuilder::cpus));
-    /// [`Error::StateMissing`] for programs that need a [state](Program::with_state); [`Error::LockHeld`] in a
-    /// signal handler that interrupted this thread while it held the lock of a map value, for programs that take such
-    /// locks or make tail calls.
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime is
+    /// in use where this thread may not wait for one ([`RuntimeBuilder::cpus`](crate::RuntimeBuilder::cpus));
+    /// [`Error::StateMissing`] for programs that need a [state](Program::with_state); [`Error::LockHeld`] in a signal
+    /// handler that interrupted this thread while it held the lock of a map value, for programs that take such locks or
+    /// make tail calls.
     ///
     /// # Signal handlers
     ///

@@ -170,14 +170,14 @@ impl fmt::Debug for Runtime {
 }
 
 impl RuntimeBuilder {
-    /// How many virtual CPUs there are: how many runs can be in progress at once, and how many values per-CPU maps hold.
-    /// Default: 64, or twice the number of processors if that is more.
+    /// How many virtual CPUs there are: how many runs can be in progress at once, and how many values per-CPU maps
+    /// hold. Default: 64, or twice the number of processors if that is more.
     ///
     /// Any number of threads can run programs. Three quarters of the virtual CPUs are for threads to keep: a thread's
-    /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are taken,
-    /// a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some tens of
-    /// nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two runs of
-    /// one thread, and it never changes during a run.
+    /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are
+    /// taken, a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some
+    /// tens of nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two
+    /// runs of one thread, and it never changes during a run.
     ///
     /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each
     /// other; its run is [`Error::Slots`]. A function that waits for other threads' runs keeps its own virtual CPU

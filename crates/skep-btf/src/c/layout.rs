@@ -165,10 +165,10 @@ fn pad(parts: &mut Vec<Part>, from: u64, to: u64) -> Option<()> {
             at: u32::try_from(first).ok()?,
             bytes: u32::try_from(last - first).ok()?,
         });
-    } else if from % 8 != 0 {
+    } else if !from.is_multiple_of(8) {
         parts.push(Part::PaddingBits((8 - from % 8) as u32));
     }
-    if to % 8 != 0 {
+    if !to.is_multiple_of(8) {
         parts.push(Part::PaddingBits((to % 8) as u32));
     }
     Some(())

@@ -99,7 +99,7 @@ fn said_by_host(said: &str) {
     line("wrong input", &["program firewall is of type xdp and takes a packet, not a buffer\n"]);
     line("sum 10", &["1 3 6 10, 5\n"]);
     line("length", &["takes a buffer of 4 bytes, not one of 5 bytes\n"]);
-    line("busy", &["raise cpus of skep_runtime_options", "skep_runtime_release_cpu"]);
+    line("shared", &["two threads"]);
     line("options", &["its size is 0; set it to sizeof(struct skep_load_options)"]);
     line("little code", &["1 bytes", "code_memory of skep_runtime_options"]);
     line("many CPUs", &["skep_runtime_options: cpus: 4294967295"]);

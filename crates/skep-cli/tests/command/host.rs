@@ -18,7 +18,7 @@ fn a_program_that_calls_a_hosts_function_is_verified_run_and_dumped() {
         refused.out
     );
     let said = skep(&["verify", &plugin, "--host", &host, "--json"]);
-    assert_eq!(said.json()["verdict"], "accepted", "{}", said.err);
+    assert_eq!(said.json()[0]["verdict"], "accepted", "{}", said.err);
     let run = |more: &[&str]| {
         let all = [&["run", &plugin, "--pcap", TINY, "--host", &host, "--json"], more].concat();
         skep(&all).json()["verdicts"].clone()
@@ -60,7 +60,7 @@ fn a_header_is_compiled_by_clang() {
         return skip("a header of a host", "clang-19 not found");
     }
     let said = with_clang("clang-19", &["verify", &plugin, "--host", HEADER, "--json"]);
-    assert_eq!(said.json()["verdict"], "accepted", "{}", said.err);
+    assert_eq!(said.json()[0]["verdict"], "accepted", "{}", said.err);
     let wrong = Scratch::new("wrong.h", b"static int (*const f)(int) = ");
     with_clang("clang-19", &["verify", &plugin, "--host", wrong.path()])
         .refused(1, &["is not C that clang reads", "expected expression"]);

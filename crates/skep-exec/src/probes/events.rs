@@ -7,8 +7,8 @@
 //!   -:[GROUP/]NAME                          no longer
 //! ```
 //!
-//! Each is a tracepoint from then on, with a directory of its own. Arguments that shall be fetched are not: programs read
-//! registers.
+//! Each is a tracepoint from then on, with a directory of its own. Arguments that shall be fetched are not: programs
+//! read registers.
 
 use super::Probes;
 use super::folder::Folder;

@@ -1,7 +1,7 @@
 //! Directories that change while an application sees them.
 //!
-//! The application may be of the same user, and so may change them too. Invariant: nothing is made or removed outside of
-//! the directory that was opened, whatever links somebody puts there: each step is taken from an open directory, and
+//! The application may be of the same user, and so may change them too. Invariant: nothing is made or removed outside
+//! of the directory that was opened, whatever links somebody puts there: each step is taken from an open directory, and
 //! follows no link.
 
 use crate::table::number;

@@ -33,7 +33,8 @@ impl Arena<'_> {
 
     /// Says that the host's addresses begin at `address`, where another process has mapped the arena's
     /// [file](Map::file) if the definition does not say where. Returns whether they begin there: they cannot change,
-    /// the address must be a multiple of 4096, and without such a file no page may be behind the next multiple of 4 GiB.
+    /// the address must be a multiple of 4096, and without such a file no page may be behind the next multiple of 4
+    /// GiB.
     pub fn set_start(&self, address: u64) -> bool {
         self.table.set_start(address)
     }

@@ -7,8 +7,8 @@ use skep_abi::{ArgKind, RunEnv};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A function of the calling program. It takes two registers: the function `int f(u64 value, void *context)`, and what it
-/// gets as its second argument, an address in the program's stack or null.
+/// A function of the calling program. It takes two registers: the function `int f(u64 value, void *context)`, and what
+/// it gets as its second argument, an address in the program's stack or null.
 ///
 /// The verifier walks the function as often as it takes to prove that any number of calls with any values is safe. What
 /// the program keeps in its context is its own: the host sees only results. A function that takes a callback gets no

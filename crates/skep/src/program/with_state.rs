@@ -1,7 +1,6 @@
 //! Runs with a state that functions of the host take.
 
 use super::Program;
-use crate::context::Context;
 use crate::error::Error;
 use crate::image::Engine;
 use crate::packet::{Outcome, Packet};
@@ -11,8 +10,8 @@ use std::fmt;
 
 /// A program and the state of its next runs ([`Program::with_state`]).
 pub struct WithState<'a> {
-    program: &'a Program,
-    state: RunState<'a>,
+    pub(crate) program: &'a Program,
+    pub(crate) state: RunState<'a>,
 }
 
 impl Program {
@@ -33,7 +32,7 @@ impl Program {
     /// let object = Object::from_insns("noting", &skep::abi::RAW, insns);
     /// let module = runtime.linker(&object).buffer_len(4).load()?;
     ///
-    /// let mut notes = Vec::new();
+    /// let mut notes: Vec<u64> = Vec::new();
     /// let mut noting = module.programs()[0].with_state(&mut notes);
     /// noting.run_raw(&mut [0; 4])?;
     /// noting.run_raw(&mut [0; 4])?;
@@ -63,16 +62,6 @@ impl Program {
     #[inline]
     pub fn run_raw_with_state<T: Any>(&self, buffer: &mut [u8], state: &mut T) -> Result<u64, Error> {
         self.with_state(state).run_raw(buffer)
-    }
-
-    /// [`Program::run_context`] with a state for functions of the host.
-    ///
-    /// # Errors
-    ///
-    /// As [`Program::run_context`], and [`Error::StateMissing`] if they take a state of another type.
-    #[inline]
-    pub fn run_context_with_state<T: Any>(&self, context: &mut Context, state: &mut T) -> Result<u64, Error> {
-        self.with_state(state).run_context(context)
     }
 
     /// Refuses a run without the state that its functions take.
@@ -135,24 +124,6 @@ impl WithState<'_> {
     #[inline]
     pub fn run_raw_with(&mut self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
         self.program.run_raw_lending(engine, buffer, Some(&self.state))
-    }
-
-    /// [`Program::run_context`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Program::run_context_with_state`].
-    pub fn run_context(&mut self, context: &mut Context) -> Result<u64, Error> {
-        self.run_context_with(Engine::Jit, context)
-    }
-
-    /// [`Program::run_context_with`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Program::run_context_with_state`] and [`Program::run_context_with`].
-    pub fn run_context_with(&mut self, engine: Engine, context: &mut Context) -> Result<u64, Error> {
-        self.program.run_context_lending(engine, context, Some(&self.state))
     }
 }
 

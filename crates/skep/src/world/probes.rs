@@ -13,6 +13,7 @@
 //! What would break it: programs that run while the list is locked. They may take long, and may attach others by way of
 //! a host's functions.
 
+mod arch;
 mod registers;
 
 use super::World;

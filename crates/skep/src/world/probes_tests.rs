@@ -68,7 +68,7 @@ fn a_session_program_is_told_registers_cookie_and_address() {
     let point = ProbePoint::function("second");
     let address = world.machine().probes.function("second").unwrap().address;
     // It ends its session only if all is as the host said.
-    let di = if cfg!(target_arch = "aarch64") { 0 } else { 112 };
+    let di = Registers::FIRST_ARGUMENT;
     let text = format!(
         "r6 = r1\nr7 = *(u64 *)(r6 + {di})\nr0 = 0\nif r7 != 42 goto +11\ncall 174\nr8 = r0\nr1 = r6\n\
          call 173\nr9 = {address:#x} ll\nr1 = r0\nr0 = 0\nif r8 != 77 goto +2\nif r1 != r9 goto +1\nr0 = 1\nexit"

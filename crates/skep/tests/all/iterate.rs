@@ -332,7 +332,7 @@ fn objects_have_the_layout_of_the_hosts_types_and_no_other_members() {
 fn attackers_are_refused_with_the_reason() {
     let object = Object::parse(REFUSED).unwrap();
     let cases = [
-        ("unknown_member", "CO-RE relocation"),
+        ("unknown_member", "needs struct bpf_map.ops (CO-RE)"),
         ("writes_key", "may only be read"),
         ("writes_map", "may only be read"),
         ("leaves", "tail call"),

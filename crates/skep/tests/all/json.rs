@@ -122,3 +122,16 @@ fn a_truth_value_that_is_neither_is_shown_as_its_byte() {
     assert_eq!(settings.to_json(&bytes)["enabled"], raw(&[2]));
     assert_eq!(settings.from_json("settings", &settings.to_json(&bytes)).unwrap(), bytes);
 }
+
+/// 2^53 + 1 is the first number of which readers of floating-point numbers lose a digit.
+#[test]
+fn large_numbers_are_text_or_numbers_as_the_reader_needs_them() {
+    let object = object();
+    let seen = object.variable_json("seen").unwrap();
+    let bytes = ((1u64 << 53) + 1).to_ne_bytes();
+    assert_eq!(seen.to_json(&bytes), json!("9007199254740993"));
+    assert_eq!(seen.to_exact_json(&bytes), json!(9_007_199_254_740_993u64));
+    assert_eq!(seen.from_json("seen", &seen.to_exact_json(&bytes)).unwrap(), bytes);
+    let error = object.variable_json("nothing").unwrap_err().to_string();
+    assert!(error.contains("nothing") && error.contains("limit"), "{error}");
+}

@@ -160,8 +160,8 @@ fn label(
     if let Some(function) = program.functions().iter().find(|it| it.start as usize == block.start) {
         label.push(format!("{}:", function.name));
     }
-    for slot in block.start..block.end {
-        label.extend(sources[slot].iter().map(|text| format!("; {}", cut(text))));
+    for (slot, source) in sources.iter().enumerate().take(block.end).skip(block.start) {
+        label.extend(source.iter().map(|text| format!("; {}", cut(text))));
         if matches!(program.insns()[slot], Insn::LoadImm64Tail) {
             continue;
         }

@@ -62,7 +62,7 @@ impl Probes {
         let probes = &machine.probes;
         let with_calls = probes
             .events()
-            .filter_map(|event| Some((call_number(event.system_call.as_deref()?)?.into(), event.clone())));
+            .filter_map(|event| Some((call_number(event.system_call.as_deref()?)?, event.clone())));
         let mut timed: Vec<_> = probes.events().filter(|event| event.after.is_some()).cloned().collect();
         timed.sort_by_key(|event| event.after);
         let fires = prepared.fires.into_iter();

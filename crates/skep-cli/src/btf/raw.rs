@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! [7] STRUCT 'ring' size=16 vlen=2
-//! 	'type' type_id=1 bits_offset=0
+//!     'type' type_id=1 bits_offset=0
 //! ```
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -79,7 +79,7 @@ pub(super) fn document(types: &Btf) -> Result<impl Serialize, Error> {
                 map.serialize_entry(name, field)?;
             }
             if let Some((name, members)) = &self.1.members {
-                let members: Vec<Members<'_>> = members.iter().map(|fields| Members(fields)).collect();
+                let members: Vec<Members<'_>> = members.iter().map(Members).collect();
                 map.serialize_entry(name, &members)?;
             }
             map.end()

@@ -63,7 +63,7 @@ fn a_function_calls_back_with_values_and_the_programs_own_memory() {
                 r0 = r1
                 r0 *= 2
                 exit";
-    assert_eq!(run(sums, text).0, (3 + 4 + 5 + 6) << 16 | 2 * (3 + 4 + 5 + 6));
+    assert_eq!(run(sums, text).0, ((3 + 4 + 5 + 6) << 16) | (2 * (3 + 4 + 5 + 6)));
     // Results may be negative, and the lower 32 bits count.
     let negative = "r1 = func[each] ll\nr2 = 0\nr3 = 2\ncall 1000\nexit\neach: r0 = -5 ll\nexit";
     assert_eq!(run(sums, negative).0, 10);

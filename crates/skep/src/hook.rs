@@ -15,6 +15,7 @@ use crate::packet::Packet;
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::stats::{Counted, RunStats};
 use skep_rcu::Grace;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -66,6 +67,15 @@ pub struct Hook {
 pub struct Link {
     hook: Hook,
     id: u64,
+    counts: Arc<LinkCounts>,
+}
+
+/// What is counted of a link. Its programs' handles in the hook's list lead to it.
+#[derive(Debug, Default)]
+pub(crate) struct LinkCounts {
+    pub(crate) counted: Counted,
+    /// The name of the program that is attached now.
+    program: Mutex<Arc<str>>,
 }
 
 struct Inner {
@@ -115,10 +125,11 @@ impl Hook {
     /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
+        let counts = self.inner.new_counts(program);
         let id = self.change(&[program], |list, id| {
-            list.attached.push(Attached { id, program: program.clone() });
+            list.attached.push(Attached { id, program: program.through(Some(&counts)) });
         })?;
-        Ok(Link { hook: self.clone(), id })
+        Ok(Link { hook: self.clone(), id, counts })
     }
 
     /// Runs the attached programs on a packet, in the order of attachment, and passes each result to `each`, until that
@@ -157,7 +168,7 @@ impl Hook {
     /// [`Error::Slots`] as for [`Program::run`].
     pub fn programs(&self) -> Result<Vec<Program>, Error> {
         let _section = self.inner.shared.domain.enter()?;
-        Ok(self.inner.list().attached.iter().map(|attached| attached.program.clone()).collect())
+        Ok(self.inner.list().attached.iter().map(|attached| attached.program.through(None)).collect())
     }
 
     /// Whether nothing is attached. Takes the lock of changes, and no virtual CPU.
@@ -222,13 +233,16 @@ impl Hook {
     #[cfg(feature = "sys")]
     pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
         let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
+        let counts: Vec<_> = programs.iter().map(|program| self.inner.new_counts(program)).collect();
         let first = self.change(programs, |list, first| {
             list.attached.retain(|attached| !ended(attached));
-            let new =
-                (first..).zip(programs).map(|(id, program)| Attached { id, program: (*program).clone() });
+            let new = (first..)
+                .zip(programs)
+                .zip(&counts)
+                .map(|((id, program), counts)| Attached { id, program: program.through(Some(counts)) });
             list.attached.extend(new);
         })?;
-        let new = (first..).take(programs.len()).map(|id| Link { hook: self.clone(), id });
+        let new = (first..).zip(counts).map(|(id, counts)| Link { hook: self.clone(), id, counts });
         *links = new.collect();
         Ok(())
     }
@@ -276,11 +290,25 @@ impl Link {
         let mut old = None;
         self.hook.change(&[program], |list, _| {
             if let Some(attached) = list.attached.iter_mut().find(|attached| attached.id == self.id) {
-                old = Some(std::mem::replace(&mut attached.program, program.clone()));
+                let new = program.through(Some(&self.counts));
+                old = Some(std::mem::replace(&mut attached.program, new).through(None));
             }
         })?;
+        self.counts.now_runs(program);
         // A link is in the list as long as it lives.
         Ok(old.unwrap_or_else(|| program.clone()))
+    }
+
+    /// The runs through this link while [statistics were on](crate::Runtime::enable_stats), of all programs that were
+    /// attached, since the last [reset](Self::reset_stats). A run counts for its program too. So does a run of the
+    /// program that a hook passes to a closure ([`Hook::run`]), if the closure runs it.
+    pub fn stats(&self) -> RunStats {
+        self.counts.counted.stats()
+    }
+
+    /// Counts the link's runs from 0 again.
+    pub fn reset_stats(&self) {
+        self.counts.counted.reset();
     }
 
     /// The hook that it is attached to.
@@ -296,7 +324,27 @@ impl Drop for Link {
     }
 }
 
+impl LinkCounts {
+    /// The name of the program that is attached.
+    pub(crate) fn program(&self) -> Arc<str> {
+        Arc::clone(&self.program.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn now_runs(&self, program: &Program) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) =
+            Arc::clone(program.image().shared_name());
+    }
+}
+
 impl Inner {
+    /// What is counted of a new link.
+    fn new_counts(&self, program: &Program) -> Arc<LinkCounts> {
+        let counts = Arc::new(LinkCounts::default());
+        counts.now_runs(program);
+        self.shared.registry.add_link(&counts, &self.shared.counts_runs, self.shared.domain.limit());
+        counts
+    }
+
     /// The current list. The caller is in a read-side critical section or holds the lock while it uses it.
     fn list(&self) -> &List {
         // SAFETY: never null; a list is dropped a grace period after it was replaced, and is replaced only under the

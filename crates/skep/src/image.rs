@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::shown::Layout;
+use crate::stats::Counted;
 use skep_abi::{Linkage, RunEnv};
 use skep_btf::Btf;
 use skep_interp::{EnterFunction, FindProgram, Interpreter};
@@ -15,7 +16,7 @@ use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -70,35 +71,6 @@ pub(crate) struct Image {
     /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the
     /// program's entries; the partner is the Acquire load at the function's beginning.
     pub(crate) entries: Box<[AtomicPtr<()>]>,
-}
-
-/// Runs while they are counted.
-#[derive(Default)]
-pub(crate) struct Counted {
-    nanoseconds: AtomicU64,
-    runs: AtomicU64,
-}
-
-impl Counted {
-    /// Adds a run. The numbers are for people: nothing is ordered by them.
-    pub(crate) fn add(&self, time: Duration) {
-        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-        self.runs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The nanoseconds of all runs.
-    #[cfg(feature = "sys")]
-    pub(crate) fn time(&self) -> u64 {
-        // As in `add`.
-        self.nanoseconds.load(Ordering::Relaxed)
-    }
-
-    /// The number of runs.
-    #[cfg(feature = "sys")]
-    pub(crate) fn runs(&self) -> u64 {
-        // As in `add`.
-        self.runs.load(Ordering::Relaxed)
-    }
 }
 
 /// The numbers of the helpers that work on timers.

@@ -92,6 +92,7 @@ mod ops;
 mod packet;
 mod program;
 mod provides;
+mod registry;
 mod runtime;
 #[cfg(test)]
 mod slices_tests;
@@ -112,6 +113,7 @@ mod socket_header_tests;
 mod socket_map_tests;
 #[cfg(test)]
 mod socket_tests;
+mod stats;
 mod steps;
 mod surroundings;
 #[cfg(feature = "sys")]
@@ -147,5 +149,6 @@ pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
 pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
+pub use stats::{Bucket, Histogram, RunStats};
 pub use targets::TargetMap;
 pub use world::World;

@@ -7,11 +7,13 @@ use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::image::{ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
 use crate::shown::Layout;
+use crate::hook::LinkCounts;
+use crate::stats::{Counted, RunStats};
 use crate::timers::SweepOnDrop;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_btf::Btf;
@@ -31,6 +33,8 @@ use std::time::{Duration, Instant};
 pub struct Program {
     image: Arc<Connected>,
     shared: Arc<Shared>,
+    /// The link through which a hook runs it.
+    link: Option<Arc<LinkCounts>>,
     // After the references, so dropped after it: then it collects cycles. Only for programs that name arrays.
     _collect: Option<CollectOnDrop>,
     // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
@@ -124,14 +128,20 @@ impl Program {
         if connected.defers() {
             shared.may_defer(&connected);
         }
+        shared.registry.add_program(&connected, &shared.counts_runs, shared.domain.limit());
         Ok(Self::of(connected, shared))
+    }
+
+    /// This program, as a hook runs it: runs count for the link too.
+    pub(crate) fn through(&self, link: Option<&Arc<LinkCounts>>) -> Self {
+        Self { link: link.cloned(), ..self.clone() }
     }
 
     /// A handle of a program that something else keeps alive.
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
         let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
-        Self { image, shared: Arc::clone(shared), _collect: collect, _sweep: sweep }
+        Self { image, shared: Arc::clone(shared), link: None, _collect: collect, _sweep: sweep }
     }
 
     #[inline]
@@ -377,6 +387,17 @@ impl Program {
         self.image.times
     }
 
+    /// Its runs while [statistics were on](crate::Runtime::enable_stats), since the last
+    /// [reset](Self::reset_stats). Clones of a program are one program. Sums up the counters of all virtual CPUs.
+    pub fn stats(&self) -> RunStats {
+        self.image.counted.stats()
+    }
+
+    /// Counts runs from 0 again. Runs in progress count afterwards. A client of bpf(2) sees the same counters.
+    pub fn reset_stats(&self) {
+        self.image.counted.reset();
+    }
+
     /// Refuses programs that run inside of others only.
     pub(crate) fn check_runs_alone(&self) -> Result<(), Error> {
         if self.image.input != Input::Inside {
@@ -406,8 +427,8 @@ impl Program {
         context: u64,
         effects: u64,
     ) -> Result<u64, Error> {
-        // Stored by `Runtime::count_runs`, and not ordered with anything.
-        if self.shared.counts_runs.load(Ordering::Relaxed) {
+        // Stored by `Registry::want`, and not ordered with anything.
+        if self.shared.counts_runs.load(Ordering::Relaxed) != 0 {
             // SAFETY: the caller's promise.
             return unsafe { self.call_counted(engine, r1, r2, context, effects) };
         }
@@ -430,11 +451,18 @@ impl Program {
         context: u64,
         effects: u64,
     ) -> Result<u64, Error> {
+        // This thread keeps its virtual CPU after the section.
+        let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
         let started = Instant::now();
         // SAFETY: the caller's promise.
         let result = unsafe { self.call_now(engine, r1, r2, context, effects) };
-        if result.is_ok() {
-            self.image.counted.add(started.elapsed());
+        let time = started.elapsed();
+        for counted in [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten() {
+            match result {
+                Ok(_) => counted.add(cpu, time),
+                Err(Error::LockHeld) => counted.miss(cpu),
+                Err(_) => {}
+            }
         }
         result
     }

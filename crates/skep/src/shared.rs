@@ -4,6 +4,7 @@ use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
 use crate::error::Error;
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
+use crate::registry::Registry;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
 use skep_abi::{HelperFn, HelperProto, RunEnv};
@@ -13,7 +14,7 @@ use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -26,8 +27,11 @@ pub(crate) struct Shared {
     /// How programs are compiled.
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
-    /// Whether runs are counted. Alone: a run that begins at the same time may be counted or not.
-    pub(crate) counts_runs: AtomicBool,
+    /// Who wants runs to be counted: bits of [`crate::registry`]. A run that begins at the same time may be counted or
+    /// not.
+    pub(crate) counts_runs: AtomicU8,
+    /// Everything that is loaded.
+    pub(crate) registry: Registry,
     pub(crate) map_memory: u64,
     /// Whether maps are made for other processes to map.
     pub(crate) shares_maps: bool,
@@ -228,7 +232,12 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
     }
     for program in programs {
         let image: &Image = program;
+        // Not ordered with anything, as in `Program::call`.
+        let counts = shared.counts_runs.load(Ordering::Relaxed) != 0;
         if image.locks && skep_maps::lock::is_held() {
+            if counts {
+                image.counted.miss((cpu, shared.domain.limit()));
+            }
             continue;
         }
         let context = words.expose_provenance() as u64;
@@ -239,8 +248,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             cpu,
             ..RunEnv::default()
         };
-        // Not ordered with anything, as in `Program::call`.
-        let started = shared.counts_runs.load(Ordering::Relaxed).then(Instant::now);
+        let started = counts.then(Instant::now);
         // SAFETY: the program was verified for this number of words. The run around it keeps the hook, and it the
         // program; it is in a read section.
         unsafe {
@@ -257,7 +265,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             shared.leave_sections(&own);
         }
         if let Some(started) = started {
-            image.counted.add(started.elapsed());
+            image.counted.add((cpu, shared.domain.limit()), started.elapsed());
         }
     }
 }

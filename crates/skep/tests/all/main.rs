@@ -30,6 +30,7 @@ mod routes;
 mod samples;
 mod sleepable;
 mod stacks;
+mod statistics;
 mod storages;
 mod tasks;
 mod timers;

@@ -21,9 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use skep_abi::{ArenaLink, MapDef, MapFlags};
-use skep_mem::{Error, Window};
+use skep_mem::{Charge, Error, Window};
 use skep_rcu::{BackgroundTask, Cookie, Domain, Grace, TaskHandle, raw};
 
+use crate::elements::Reclamation;
 use crate::leaf_lock::{LeafLock, Patience};
 use crate::op_error::OpError;
 use crate::racy;
@@ -71,6 +72,8 @@ struct Pages {
     freed: AtomicBool,
     /// The keeper's own: since when pages are `waiting`; 0 if none is.
     since: AtomicU64,
+    /// For the pages that are used, `freed` or `waiting`. Under the lock.
+    charge: Charge,
 }
 
 /// 64 pages, a bit for each. Relaxed: changed under the lock, and read by the keeper, which looks again under it.
@@ -104,11 +107,13 @@ impl Arena {
     }
 
     /// An arena without pages. The definition is checked.
-    pub(crate) fn new(def: &MapDef, limit: usize, domain: &Domain) -> Result<Self, Error> {
+    pub(crate) fn new(def: &MapDef, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
+        let domain = &memory.domain;
         let count = def.max_entries;
         let too_large = Error::TooLarge { count: count as usize, size: Window::PAGE };
         let start = Self::start_of(def).ok_or(too_large)?;
         let first = (start as u32) / Window::PAGE as u32;
+        let charge = Charge::new(memory.account.as_ref(), 0)?;
         let window = Window::new(first, count)?;
         let words: Box<[Word]> = (0..count.div_ceil(64)).map(|_| Word::default()).collect();
         if let Some(last) = words.last()
@@ -134,6 +139,7 @@ impl Arena {
             lowest: AtomicU32::new(0),
             freed: AtomicBool::new(false),
             since: AtomicU64::new(0),
+            charge,
         });
         let task = domain.attach(Arc::clone(&pages) as _);
         Ok(Self { pages, task, values: Values::shared(0), start, link })
@@ -156,6 +162,11 @@ impl Arena {
     /// How many pages are there.
     pub(crate) fn used(&self) -> u32 {
         self.pages.used.load(Relaxed)
+    }
+
+    /// Bytes besides those of its pages.
+    pub(crate) fn fixed(&self) -> usize {
+        size_of_val(&*self.pages.words)
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -282,6 +293,9 @@ impl Pages {
             Some(page) => page,
             None => self.find(count)?,
         };
+        // Others have memory still, and are paid for.
+        let clean = (first..first + count).filter(|page| self.is_clean(*page)).count();
+        self.charge.grow(clean as u64 * PAGE).ok()?;
         for page in first..first + count {
             let (word, bit) = self.bit(page);
             let clean = (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0;
@@ -297,6 +311,11 @@ impl Pages {
 
     fn bit(&self, page: u32) -> (&Word, u64) {
         (&self.words[(page / 64) as usize], 1 << (page % 64))
+    }
+
+    fn is_clean(&self, page: u32) -> bool {
+        let (word, bit) = self.bit(page);
+        (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0
     }
 
     fn is_used(&self, page: u32) -> bool {
@@ -332,6 +351,8 @@ impl Pages {
             // For 64 pages at a time: programs may wait for the lock.
             let _held = self.lock.lock(patience)?;
             let mut gone = word.waiting.swap(0, Relaxed) & !word.used.load(Relaxed);
+            let paid = gone & !word.freed.load(Relaxed);
+            self.charge.shrink(u64::from(paid.count_ones()) * PAGE);
             while gone != 0 {
                 let from = gone.trailing_zeros();
                 let count = (gone >> from).trailing_ones();

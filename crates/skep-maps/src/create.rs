@@ -90,6 +90,9 @@ pub(crate) fn table(
     let failed = |error| match error {
         Error::Limit { held, wanted, .. } => too_large(def, options, held.checked_add(wanted)),
         Error::TooLarge { .. } => too_large(def, options, None),
+        source @ Error::Account { .. } => {
+            MapError::no_memory(def.name.clone(), source, memory.account.as_deref())
+        }
         source => MapError::NoMemory { map: def.name.clone(), source },
     };
 
@@ -229,7 +232,7 @@ pub(crate) fn table(
             ring.map(Table::UserRing).map_err(failed)
         }
         // The limit applies as pages are allocated.
-        MapKind::Arena => Arena::new(def, limit, &memory.domain).map(Table::Arena).map_err(failed),
+        MapKind::Arena => Arena::new(def, limit, memory).map(Table::Arena).map_err(failed),
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;
             References::new(def.max_entries, def.value_size).map(Table::References).map_err(failed)

@@ -9,13 +9,16 @@
 //!
 //! So a run executes each link once, with the old program or the new one, and misses none.
 
+use crate::audit::AuditEvent;
 use crate::dispatch::Shape;
 use crate::error::Error;
+use crate::observe;
 use crate::packet::Packet;
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::stats::{Counted, RunStats};
+use crate::tenant::Tenant;
 use skep_rcu::Grace;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -74,8 +77,8 @@ pub struct Link {
 #[derive(Debug, Default)]
 pub(crate) struct LinkCounts {
     pub(crate) counted: Counted,
-    /// The name of the program that is attached now.
-    program: Mutex<Arc<str>>,
+    /// The program that is attached now: its name and its tenant.
+    program: Mutex<(Arc<str>, Option<Arc<Tenant>>)>,
 }
 
 struct Inner {
@@ -108,6 +111,9 @@ struct Changing {
     shape: Option<Shape>,
 }
 
+/// What the audit log calls a hook.
+const HOOK: &str = "hook";
+
 impl Runtime {
     /// A hook for this runtime's programs.
     pub fn hook(&self) -> Hook {
@@ -126,8 +132,12 @@ impl Hook {
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
         let counts = self.inner.new_counts(program);
-        let id = self.change(&[program], |list, id| {
-            list.attached.push(Attached { id, program: program.through(Some(&counts)) });
+        let event =
+            || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+        let id = self.observed(program, event, || {
+            self.change(&[program], |list, id| {
+                list.attached.push(Attached { id, program: program.through(Some(&counts)) });
+            })
         })?;
         Ok(Link { hook: self.clone(), id, counts })
     }
@@ -234,6 +244,12 @@ impl Hook {
     pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
         let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
         let counts: Vec<_> = programs.iter().map(|program| self.inner.new_counts(program)).collect();
+        let observed = &self.inner.shared.observed;
+        for program in programs {
+            let event =
+                || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+            observed.tell(observe::tenant(program.image()), None, event)?;
+        }
         let first = self.change(programs, |list, first| {
             list.attached.retain(|attached| !ended(attached));
             let new = (first..)
@@ -245,6 +261,16 @@ impl Hook {
         let new = (first..).zip(counts).map(|(id, counts)| Link { hook: self.clone(), id, counts });
         *links = new.collect();
         Ok(())
+    }
+
+    /// Makes a change that puts a program there, and tells of it.
+    fn observed<R>(
+        &self,
+        program: &Program,
+        event: impl Fn() -> AuditEvent,
+        change: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.inner.shared.observed.around(observe::tenant(program.image()), event, change)
     }
 
     /// Replaces the list by a changed one, to which `programs` are new. Returns the number of the first of them.
@@ -288,12 +314,15 @@ impl Link {
     /// As [`Hook::attach`]; the old program stays attached then.
     pub fn replace(&self, program: &Program) -> Result<Program, Error> {
         let mut old = None;
-        self.hook.change(&[program], |list, _| {
+        let event =
+            || AuditEvent::Replace { program: observe::program(program.verified()), target: HOOK.into() };
+        let change = |list: &mut List, _| {
             if let Some(attached) = list.attached.iter_mut().find(|attached| attached.id == self.id) {
                 let new = program.through(Some(&self.counts));
                 old = Some(std::mem::replace(&mut attached.program, new).through(None));
             }
-        })?;
+        };
+        self.hook.observed(program, event, || self.hook.change(&[program], change))?;
         self.counts.now_runs(program);
         // A link is in the list as long as it lives.
         Ok(old.unwrap_or_else(|| program.clone()))
@@ -319,20 +348,25 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        let (program, tenant) = self.counts.program();
+        let event = || AuditEvent::Detach { program: program.to_string(), target: HOOK.into() };
+        // It is detached all the same.
+        let _ = self.hook.inner.shared.observed.tell(tenant.as_deref(), None, event);
         // Without a new program there is nothing to compare, so this cannot fail.
         let _ = self.hook.change(&[], |list, _| list.attached.retain(|attached| attached.id != self.id));
     }
 }
 
 impl LinkCounts {
-    /// The name of the program that is attached.
-    pub(crate) fn program(&self) -> Arc<str> {
-        Arc::clone(&self.program.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The name of the program that is attached, and its tenant.
+    pub(crate) fn program(&self) -> (Arc<str>, Option<Arc<Tenant>>) {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn now_runs(&self, program: &Program) {
+        let image = program.image();
         *self.program.lock().unwrap_or_else(PoisonError::into_inner) =
-            Arc::clone(program.image().shared_name());
+            (Arc::clone(image.shared_name()), image.tenant.clone());
     }
 }
 

@@ -4,14 +4,16 @@
 //! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
 
 use crate::error::Error;
+use crate::observe::Life;
 use crate::shown::Layout;
 use crate::stats::Counted;
+use crate::tenant::Tenant;
 use skep_abi::{Linkage, RunEnv};
 use skep_btf::Btf;
 use skep_interp::{EnterFunction, FindProgram, Interpreter};
 use skep_isa::{CallTarget, Insn};
 use skep_jit::{Compiled, TailEntry};
-use skep_maps::Map;
+use skep_maps::{Charge, Map};
 use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
@@ -66,6 +68,10 @@ pub(crate) struct Image {
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
     pub(crate) counted: Counted,
+    pub(crate) _life: Life,
+    pub(crate) tenant: Option<Arc<Tenant>>,
+    /// Counts it among the tenant's programs.
+    pub(crate) _charge: Charge,
     /// The types of its object, if its functions may be replaced and watched.
     pub(crate) types: Option<Arc<Btf>>,
     /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the

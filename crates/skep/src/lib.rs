@@ -59,6 +59,7 @@ mod answers_tests;
 #[cfg(test)]
 mod arena_tests;
 mod arrays;
+mod audit;
 #[cfg(test)]
 mod checking;
 mod context;
@@ -88,6 +89,7 @@ mod netfilter;
 #[cfg(test)]
 mod netfilter_tests;
 mod object;
+mod observe;
 mod ops;
 mod packet;
 mod program;
@@ -119,10 +121,14 @@ mod surroundings;
 #[cfg(feature = "sys")]
 pub mod sys;
 mod targets;
+mod tenant;
 mod timers;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
+#[cfg(feature = "audit")]
+pub use audit::JsonLines;
+pub use audit::{AuditEvent, AuditFailure, AuditRecord, AuditSink, AuditedMap, AuditedProgram};
 pub use context::Context;
 pub use error::{Error, IterateFault};
 pub use extension::Attachment;
@@ -151,4 +157,5 @@ pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
 pub use stats::{Bucket, Histogram, RunStats};
 pub use targets::TargetMap;
+pub use tenant::{Quota, Resource, Tenant, Usage};
 pub use world::World;

@@ -19,6 +19,9 @@ pub struct Object {
     /// The host's types that programs are verified for.
     host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
+    /// The SHA-256 of the file.
+    #[cfg(feature = "audit")]
+    digest: Option<[u8; 32]>,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +100,16 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
+        Ok(Self {
+            content: Content::Elf(Box::new(elf)),
+            maps,
+            host_types: None,
+            parse: started.elapsed(),
+            #[cfg(feature = "audit")]
+            digest: Some(
+                sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), bytes)).into(),
+            ),
+        })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
@@ -152,6 +164,8 @@ impl Object {
             maps: Maps::new(maps),
             host_types: None,
             parse: started.elapsed(),
+            #[cfg(feature = "audit")]
+            digest: None,
         }
     }
 
@@ -167,7 +181,14 @@ impl Object {
             Some(types) => Maps::for_host(maps, types, None),
             None => Maps::new(maps),
         };
-        Self { content: Content::Sources(programs, types), maps, host_types: None, parse: Duration::ZERO }
+        Self {
+            content: Content::Sources(programs, types),
+            maps,
+            host_types: None,
+            parse: Duration::ZERO,
+            #[cfg(feature = "audit")]
+            digest: None,
+        }
     }
 
     /// Sets the host's types, for example those of `/sys/kernel/btf/vmlinux`. Programs are linked against them, and the
@@ -268,6 +289,27 @@ impl Object {
     /// [`Self::maps`], with the host's types in fields that keep its objects.
     fn maps_for_host(&self) -> &Arc<[MapDef]> {
         self.maps.of_host()
+    }
+
+    /// The SHA-256 of its file in hexadecimal, or of its programs' instructions if it has none.
+    #[cfg(feature = "audit")]
+    pub(crate) fn sha256(&self) -> Option<String> {
+        use sha2::Digest;
+
+        if let Some(digest) = &self.digest {
+            return Some(crate::observe::hex(digest));
+        }
+        let Content::Sources(sources, _) = &self.content else { return None };
+        let mut digest = sha2::Sha256::new();
+        for source in sources {
+            digest.update(skep_isa::encode_bytes(&source.insns).ok()?);
+        }
+        Some(crate::observe::hex(&digest.finalize()))
+    }
+
+    #[cfg(not(feature = "audit"))]
+    pub(crate) fn sha256(&self) -> Option<String> {
+        None
     }
 
     /// The time that parsing took.

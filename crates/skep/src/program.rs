@@ -7,19 +7,21 @@ use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
 use crate::error::Error;
 use crate::helpers;
+use crate::hook::LinkCounts;
 use crate::image::{ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
+use crate::observe::Life;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::shared::Shared;
 use crate::shown::Layout;
-use crate::hook::LinkCounts;
 use crate::stats::{Counted, RunStats};
+use crate::tenant::Tenant;
 use crate::timers::SweepOnDrop;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
-use skep_maps::Map;
+use skep_maps::{Charge, Map};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,14 +52,22 @@ impl Program {
         host: Option<&Btf>,
         mut times: LoadTimes,
         types: Option<Arc<Btf>>,
+        tenant: Option<&Arc<Tenant>>,
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
+        let charge = match tenant {
+            Some(tenant) => shared.charging(|| tenant.charge_program())?,
+            None => Charge::default(),
+        };
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
         let mut options = shared.jit;
         options.patchable = types.is_some();
-        let compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
+        let mut compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
+        if let Some(tenant) = tenant {
+            shared.charging(|| tenant.charge_code(&mut compiled))?;
+        }
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
@@ -102,8 +112,10 @@ impl Program {
             }
         };
         let functions = vec![(); verified.functions().len()];
+        let shared_name = verified.name().into();
         let image = Image {
-            name: verified.name().into(),
+            _life: Life::begin(&shared_name),
+            name: shared_name,
             maps: named(&verified, maps),
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
@@ -118,6 +130,8 @@ impl Program {
             layout,
             times,
             counted: Counted::default(),
+            tenant: tenant.cloned(),
+            _charge: charge,
             entries: types.iter().flat_map(|_| functions.iter()).map(|_| AtomicPtr::default()).collect(),
             types,
         };
@@ -457,7 +471,9 @@ impl Program {
         // SAFETY: the caller's promise.
         let result = unsafe { self.call_now(engine, r1, r2, context, effects) };
         let time = started.elapsed();
-        for counted in [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten() {
+        for counted in
+            [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten()
+        {
             match result {
                 Ok(_) => counted.add(cpu, time),
                 Err(Error::LockHeld) => counted.miss(cpu),

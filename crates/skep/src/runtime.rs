@@ -1,10 +1,12 @@
 //! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
 
+use crate::audit::{AuditFailure, AuditSink};
 use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::machine_objects::MachineObjects;
+use crate::observe::Observed;
 use crate::registry::{self, Registry};
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
@@ -39,6 +41,7 @@ pub struct RuntimeBuilder {
     taken: Option<Error>,
     log: Box<Log>,
     surroundings: Arc<Surroundings>,
+    audit: Option<(Box<dyn AuditSink>, AuditFailure)>,
 }
 
 impl Runtime {
@@ -115,6 +118,11 @@ impl Runtime {
         self.shared.counts_runs.load(Ordering::Relaxed) != 0
     }
 
+    /// How many records the sink of [`RuntimeBuilder::audit`] has not kept.
+    pub fn audit_failures(&self) -> u64 {
+        self.shared.observed.lost()
+    }
+
     pub(crate) fn want_stats(&self, who: u8, on: bool) {
         self.shared.registry.want(&self.shared.counts_runs, who, on, self.cpus());
     }
@@ -150,7 +158,7 @@ impl Runtime {
     /// The memory for elements of maps that this runtime's programs use ([`Map::create_in`](crate::Map::create_in)):
     /// its RCU domain and its policy.
     pub fn memory(&self) -> Reclamation {
-        Reclamation { domain: self.shared.domain.clone(), policy: self.shared.policy }
+        Reclamation { policy: self.shared.policy, ..Reclamation::new(self.shared.domain.clone()) }
     }
 
     /// A handle of the runtime that has this.
@@ -266,6 +274,34 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Passes a record of each load, refused ones included, and of each attachment, replacement and detachment of a
+    /// program to this sink. `failure` says what happens if the sink does not keep one.
+    ///
+    /// ```
+    /// use skep::{AuditEvent, AuditFailure, AuditRecord, Object, Runtime};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let records = Arc::new(Mutex::new(Vec::new()));
+    /// let sink = {
+    ///     let records = Arc::clone(&records);
+    ///     move |record: &AuditRecord| Ok(records.lock().expect("no panic").push(record.clone()))
+    /// };
+    /// let runtime = Runtime::builder().audit(sink, AuditFailure::Refuse).build()?;
+    /// let insns = skep::isa::assemble("exit").expect("the text is right"); // without a result
+    /// assert!(runtime.load(&Object::from_insns("wrong", &skep::abi::RAW, insns)).is_err());
+    ///
+    /// let record = records.lock().expect("no panic").pop().expect("of the load");
+    /// let AuditEvent::Load { programs, .. } = record.event else { panic!("{record:?}") };
+    /// assert_eq!(programs[0].name, "wrong");
+    /// assert!(record.refusal.expect("it was refused").contains("R0"));
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn audit(mut self, sink: impl AuditSink + 'static, failure: AuditFailure) -> Self {
+        self.audit = Some((Box::new(sink), failure));
+        self
+    }
+
     /// Adds a host's helper by its address and a prototype that the host vouches for. Programs of every type can call
     /// it. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
     ///
@@ -378,6 +414,7 @@ impl RuntimeBuilder {
                 target_programs: Mutex::default(),
                 counts_runs: AtomicU8::new(0),
                 registry: Registry::default(),
+                observed: Observed::new(self.audit),
             }),
         })
     }
@@ -405,6 +442,7 @@ impl Default for RuntimeBuilder {
             taken: None,
             log: Box::new(to_standard_error),
             surroundings: Arc::default(),
+            audit: None,
         }
     }
 }

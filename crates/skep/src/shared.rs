@@ -4,6 +4,7 @@ use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
 use crate::error::Error;
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
+use crate::observe::Observed;
 use crate::registry::Registry;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     /// Who wants runs to be counted: bits of [`crate::registry`]. A run that begins at the same time may be counted or
     /// not.
     pub(crate) counts_runs: AtomicU8,
+    pub(crate) observed: Observed,
     /// Everything that is loaded.
     pub(crate) registry: Registry,
     pub(crate) map_memory: u64,

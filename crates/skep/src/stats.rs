@@ -105,12 +105,7 @@ impl Counted {
         let mut sums = self.sums();
         sums.words.iter_mut().zip(before.words).for_each(|(sum, before)| *sum = sum.wrapping_sub(before));
         let times = Histogram::new(sums.words[FIRST_BUCKET..].into());
-        RunStats {
-            run_cnt: times.count(),
-            run_time_ns: sums.words[TIME],
-            misses: sums.words[MISSES],
-            times,
-        }
+        RunStats { run_cnt: times.count(), run_time_ns: sums.words[TIME], misses: sums.words[MISSES], times }
     }
 
     /// Counts from 0 again.
@@ -188,7 +183,9 @@ mod tests {
             for cpu in 0..4 {
                 let counted = &counted;
                 // Two threads for each CPU: as a signal handler would.
-                scope.spawn(move || (0..20_000).for_each(|n| counted.add((cpu % 2, 4), Duration::from_nanos(n))));
+                scope.spawn(move || {
+                    (0..20_000).for_each(|n| counted.add((cpu % 2, 4), Duration::from_nanos(n)))
+                });
             }
         });
         for stats in [counted.stats(), counted.stats()] {

@@ -145,7 +145,7 @@ fn what_a_program_writes_the_host_reads() {
     });
     assert_eq!((after.field("user_port").unwrap(), after.field("user_ip6[3]").unwrap()), (0x5000, 9));
     let first = u32::from_ne_bytes([0x20, 1, 0xd, 0xb8]);
-    assert_eq!(after.field("user_ip6[0]").unwrap(), first.into());
+    assert_eq!(after.field("user_ip6[0]").unwrap(), u64::from(first));
 }
 
 #[test]

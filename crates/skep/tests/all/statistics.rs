@@ -20,10 +20,9 @@ fn empty(runtime: &Runtime) -> Program {
 
 fn consistent(stats: &RunStats) {
     assert_eq!(stats.run_cnt, stats.times.count());
-    let (least, most) =
-        stats.times.buckets().fold((0, 0_u64), |(least, most), bucket| {
-            (least + bucket.from * bucket.count, most.saturating_add(bucket.to.saturating_mul(bucket.count)))
-        });
+    let (least, most) = stats.times.buckets().fold((0, 0_u64), |(least, most), bucket| {
+        (least + bucket.from * bucket.count, most.saturating_add(bucket.to.saturating_mul(bucket.count)))
+    });
     assert!((least..=most).contains(&stats.run_time_ns), "{stats:?}");
 }
 

@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Interpret instead of running machine code.
     #[arg(long)]
     interp: bool,
+    /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 40 ns more.
+    #[arg(long)]
+    stats: bool,
     /// Maximum size of one map, in bytes.
     #[arg(long, value_name = "BYTES")]
     map_memory: Option<u64>,
@@ -136,6 +139,7 @@ fn load(
         linker = linker.program_type(program_type);
     }
     let module = linker.load()?;
+    runtime.enable_stats(args.stats && !quiet);
     contents.fill(object, &module)?;
     Ok((runtime, module))
 }

@@ -84,6 +84,7 @@ mod machine_objects;
 mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
+mod metrics;
 mod module;
 mod netfilter;
 #[cfg(test)]
@@ -136,6 +137,7 @@ pub use hook::{Hook, Link};
 pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
+pub use metrics::Metrics;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};

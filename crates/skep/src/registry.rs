@@ -128,3 +128,32 @@ impl<T> Default for List<T> {
         Self { entries: BTreeMap::new(), last: 0, sweep_at: 64 }
     }
 }
+
+#[cfg(all(test, feature = "sys"))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn statistics_are_on_while_the_host_or_a_client_wants_them() {
+        let runtime = Runtime::new().unwrap();
+        for (who, on, expected) in
+            [(CALLS, true, true), (HOST, true, true), (CALLS, false, true), (HOST, false, false)]
+        {
+            runtime.want_stats(who, on);
+            assert_eq!(runtime.stats_enabled(), expected, "{who} {on}");
+        }
+    }
+
+    #[test]
+    fn a_registry_forgets_what_is_gone_and_loads_stay_cheap() {
+        let mut list = List::default();
+        let kept = Arc::new(7);
+        list.add(&kept);
+        let work = crate::steps::counted(|| (0..10_000).for_each(|number| list.add(&Arc::new(number))));
+        assert!(work < 4 * 10_000, "{work}");
+        assert!(list.entries.len() <= 128);
+        list.add(&kept);
+        assert_eq!(list.live(), [(1, kept)]);
+    }
+}

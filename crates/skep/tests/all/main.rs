@@ -1,6 +1,7 @@
 //! All tests of this crate that need no process of their own, in one binary that is linked once.
 
 mod arenas;
+mod audit;
 mod callbacks;
 #[cfg(feature = "sys")]
 mod calls;
@@ -17,6 +18,7 @@ mod iterators;
 mod loading;
 mod machine;
 mod masks;
+mod metrics;
 mod names;
 mod network;
 mod objects_of_the_host;
@@ -33,6 +35,7 @@ mod stacks;
 mod statistics;
 mod storages;
 mod tasks;
+mod tenants;
 mod timers;
 mod told;
 mod user_rings;

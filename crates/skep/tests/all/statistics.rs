@@ -178,3 +178,22 @@ fn runs_that_fail_to_begin_count_nothing() {
     assert!(program.run_raw(&mut [0]).is_err());
     assert_eq!((program.stats().run_cnt, program.stats().misses), (1, 0));
 }
+
+#[test]
+fn runs_that_a_held_lock_prevents_are_misses() {
+    let runtime = Runtime::new().unwrap();
+    runtime.enable_stats(true);
+    let def = MapDef::new("programs", MapKind::ProgArray, 4, 4, 1);
+    let bytes = encode_bytes(&assemble("r2 = map[0] ll\nr3 = 0\ncall 12\nr0 = 7\nexit").unwrap()).unwrap();
+    let object = Object::from_bytecode_and_maps("calls", &RAW, &bytes, vec![def]).unwrap();
+    let module = runtime.load(&object).unwrap();
+    let mut word = 0_u32;
+    // SAFETY: the word is this thread's own lock.
+    unsafe { skep_maps::lock::acquire((&raw mut word).cast()) };
+    assert!(matches!(module.programs()[0].run_raw(&mut []), Err(Error::LockHeld)));
+    // SAFETY: taken above.
+    unsafe { skep_maps::lock::release((&raw mut word).cast()) };
+    module.programs()[0].run_raw(&mut []).unwrap();
+    let stats = module.programs()[0].stats();
+    assert_eq!((stats.run_cnt, stats.misses), (1, 1));
+}

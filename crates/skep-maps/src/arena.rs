@@ -195,7 +195,7 @@ impl Arena {
             }
         };
         let _held = pages.lock.lock(patience)?;
-        Ok(pages.allocate(wanted, count).map(|page| self.start + u64::from(page) * PAGE))
+        Ok(pages.allocate(wanted, count)?.map(|page| self.start + u64::from(page) * PAGE))
     }
 
     /// Copies bytes of one page to that address. If the page is not there, it is allocated, or nothing happens. Returns
@@ -206,7 +206,7 @@ impl Arena {
         let Some(page) = self.page_of(at) else { return Ok(false) };
         let pages = &*self.pages;
         let _held = pages.lock.lock(Patience::Endless)?;
-        let there = pages.is_used(page) || (allocate && pages.allocate(Some(page), 1).is_some());
+        let there = pages.is_used(page) || (allocate && pages.allocate(Some(page), 1)?.is_some());
         let left = PAGE - (at - self.start) % PAGE;
         if there && from.len() as u64 <= left {
             // SAFETY: the bytes are in a page of the arena that is there.
@@ -282,20 +282,21 @@ impl std::fmt::Debug for Arena {
 }
 
 impl Pages {
-    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first.
-    fn allocate(&self, wanted: Option<u32>, count: u32) -> Option<u32> {
+    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first. Fails if
+    /// the account refuses them.
+    fn allocate(&self, wanted: Option<u32>, count: u32) -> Result<Option<u32>, OpError> {
         let used = self.used.load(Relaxed);
         if used.checked_add(count).is_none_or(|sum| sum > self.limit) {
-            return None;
+            return Ok(None);
         }
-        let first = match wanted {
-            Some(page) if (page..page + count).any(|page| self.is_used(page)) => return None,
-            Some(page) => page,
-            None => self.find(count)?,
+        let found = match wanted {
+            Some(page) => (page..page + count).all(|page| !self.is_used(page)).then_some(page),
+            None => self.find(count),
         };
+        let Some(first) = found else { return Ok(None) };
         // Others have memory still, and are paid for.
         let clean = (first..first + count).filter(|page| self.is_clean(*page)).count();
-        self.charge.grow(clean as u64 * PAGE).ok()?;
+        self.charge.grow(clean as u64 * PAGE).map_err(OpError::NoMemory)?;
         for page in first..first + count {
             let (word, bit) = self.bit(page);
             let clean = (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0;
@@ -306,7 +307,7 @@ impl Pages {
             self.lowest.store(first + count, Relaxed);
         }
         self.used.store(used + count, Relaxed);
-        Some(first)
+        Ok(Some(first))
     }
 
     fn bit(&self, page: u32) -> (&Word, u64) {

@@ -196,6 +196,12 @@ impl Objects {
         Ok(made)
     }
 
+    /// Gives up the layouts that no program and no object has, after a grace period. Otherwise the next call of
+    /// [`layout`](Self::layout) does.
+    pub fn forget_unused(&self, domain: &Domain) {
+        forget(&mut self.layouts.lock().unwrap_or_else(PoisonError::into_inner), domain);
+    }
+
     /// From now on, remembers where objects are. For checking mode: allocation takes a lock, and addresses are never
     /// forgotten.
     pub fn trace(&self) {

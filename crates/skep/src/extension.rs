@@ -174,7 +174,7 @@ impl Program {
                 )
             }
         };
-        self.shared().observed.around(observe::tenant(image), event, change)?;
+        self.shared().observed.around(image.tenant.as_deref(), event, change)?;
         Ok(Attachment { target: self.clone(), function, program: program.clone(), place })
     }
 
@@ -204,7 +204,7 @@ impl Drop for Attachment {
             target: place_of(&self.target, self.function),
         };
         // It is detached all the same.
-        let _ = self.target.shared().observed.tell(observe::tenant(image), None, event);
+        let _ = self.target.shared().observed.tell(image.tenant.as_deref(), None, event);
         let ended = match self.place {
             Place::Instead => dispatch.end_extension(own, self.function, image),
             Place::Before | Place::After => dispatch.change_watchers(

@@ -17,8 +17,7 @@ use crate::packet::Packet;
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
-use crate::stats::{Counted, RunStats};
-use crate::tenant::Tenant;
+use crate::stats::{LinkCounts, RunStats};
 use skep_rcu::Grace;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -71,14 +70,6 @@ pub struct Link {
     hook: Hook,
     id: u64,
     counts: Arc<LinkCounts>,
-}
-
-/// What is counted of a link. Its programs' handles in the hook's list lead to it.
-#[derive(Debug, Default)]
-pub(crate) struct LinkCounts {
-    pub(crate) counted: Counted,
-    /// The program that is attached now: its name and its tenant.
-    program: Mutex<(Arc<str>, Option<Arc<Tenant>>)>,
 }
 
 struct Inner {
@@ -248,7 +239,7 @@ impl Hook {
         for program in programs {
             let event =
                 || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
-            observed.tell(observe::tenant(program.image()), None, event)?;
+            observed.tell(program.image().tenant.as_deref(), None, event)?;
         }
         let first = self.change(programs, |list, first| {
             list.attached.retain(|attached| !ended(attached));
@@ -270,7 +261,7 @@ impl Hook {
         event: impl Fn() -> AuditEvent,
         change: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.inner.shared.observed.around(observe::tenant(program.image()), event, change)
+        self.inner.shared.observed.around(program.image().tenant.as_deref(), event, change)
     }
 
     /// Replaces the list by a changed one, to which `programs` are new. Returns the number of the first of them.
@@ -323,7 +314,7 @@ impl Link {
             }
         };
         self.hook.observed(program, event, || self.hook.change(&[program], change))?;
-        self.counts.now_runs(program);
+        self.counts.now_runs(program.image().shared_name(), program.image().tenant.as_ref());
         // A link is in the list as long as it lives.
         Ok(old.unwrap_or_else(|| program.clone()))
     }
@@ -357,24 +348,11 @@ impl Drop for Link {
     }
 }
 
-impl LinkCounts {
-    /// The name of the program that is attached, and its tenant.
-    pub(crate) fn program(&self) -> (Arc<str>, Option<Arc<Tenant>>) {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn now_runs(&self, program: &Program) {
-        let image = program.image();
-        *self.program.lock().unwrap_or_else(PoisonError::into_inner) =
-            (Arc::clone(image.shared_name()), image.tenant.clone());
-    }
-}
-
 impl Inner {
     /// What is counted of a new link.
     fn new_counts(&self, program: &Program) -> Arc<LinkCounts> {
         let counts = Arc::new(LinkCounts::default());
-        counts.now_runs(program);
+        counts.now_runs(program.image().shared_name(), program.image().tenant.as_ref());
         self.shared.registry.add_link(&counts, &self.shared.counts_runs, self.shared.domain.limit());
         counts
     }

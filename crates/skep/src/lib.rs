@@ -60,6 +60,7 @@ mod answers_tests;
 mod arena_tests;
 mod arrays;
 mod audit;
+mod charging;
 #[cfg(test)]
 mod checking;
 mod context;

@@ -233,7 +233,10 @@ impl<'a> Linker<'a> {
     pub fn load(mut self) -> Result<Module, Error> {
         let _span = observe::loading(self.tenant.as_deref());
         let mut verified = Vec::new();
-        let loaded = self.load_unobserved(&mut verified);
+        let loaded = self.load_unobserved(&mut verified).map_err(|error| match error {
+            Error::Map(error) => Error::of_map(error),
+            error => error,
+        });
         let wanted = self.wanted().into_iter().map(str::to_owned);
         let mut wanted: Vec<String> = wanted.collect();
         wanted.extend(verified.iter().map(|program: &AuditedProgram| program.name.clone()));

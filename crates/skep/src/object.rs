@@ -291,24 +291,24 @@ impl Object {
         self.maps.of_host()
     }
 
-    /// The SHA-256 of its file in hexadecimal, or of its programs' instructions if it has none.
+    /// The SHA-256 of its file, or of its programs' instructions if it has none.
     #[cfg(feature = "audit")]
-    pub(crate) fn sha256(&self) -> Option<String> {
+    pub(crate) fn sha256(&self) -> Option<[u8; 32]> {
         use sha2::Digest;
 
-        if let Some(digest) = &self.digest {
-            return Some(crate::observe::hex(digest));
+        if self.digest.is_some() {
+            return self.digest;
         }
         let Content::Sources(sources, _) = &self.content else { return None };
         let mut digest = sha2::Sha256::new();
         for source in sources {
             digest.update(skep_isa::encode_bytes(&source.insns).ok()?);
         }
-        Some(crate::observe::hex(&digest.finalize()))
+        Some(digest.finalize().into())
     }
 
     #[cfg(not(feature = "audit"))]
-    pub(crate) fn sha256(&self) -> Option<String> {
+    pub(crate) fn sha256(&self) -> Option<[u8; 32]> {
         None
     }
 

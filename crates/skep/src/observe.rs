@@ -3,7 +3,6 @@
 
 use crate::audit::{AuditEvent, AuditFailure, AuditRecord, AuditSink, AuditedMap, AuditedProgram};
 use crate::error::Error;
-use crate::image::Image;
 use crate::object::Object;
 use crate::tenant::Tenant;
 use skep_maps::Map;
@@ -90,7 +89,7 @@ pub(crate) fn load(
     let known = |name: &String| verified.iter().find(|program| program.name == *name).cloned();
     let unknown = |name: &String| AuditedProgram { name: name.clone(), program_type: None, tag: None };
     AuditEvent::Load {
-        sha256: object.sha256(),
+        sha256: object.sha256().map(|digest| hex(&digest)),
         programs: wanted.iter().map(|name| known(name).unwrap_or_else(|| unknown(name))).collect(),
         maps: maps.iter().map(|map| audited_map(map)).collect(),
     }
@@ -172,9 +171,4 @@ fn trace(record: &AuditRecord) {
         None => tracing::info!(target: "skep", tenant, programs, at = target, "{what}"),
         Some(why) => tracing::warn!(target: "skep", tenant, programs, at = target, why, "not {what}"),
     }
-}
-
-/// The tenant of a program.
-pub(crate) fn tenant(image: &Image) -> Option<&Tenant> {
-    image.tenant.as_deref()
 }

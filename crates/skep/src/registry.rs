@@ -7,8 +7,7 @@
 //! allocates the counters of all programs that did not see the flag when they were loaded.
 
 use crate::dispatch::Connected;
-use crate::hook::LinkCounts;
-use crate::stats::Counted;
+use crate::stats::{Counted, LinkCounts};
 use crate::steps::steps;
 use skep_maps::Map;
 use std::collections::BTreeMap;

@@ -136,6 +136,7 @@ impl Runtime {
     /// [`Error::Text`] if the system no longer makes CPUs synchronise.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.shared.dispatch.settle();
+        self.shared.dispatch.objects.forget_unused(&self.shared.domain);
         // The keeper may still be working on texts that were retired.
         if !self.shared.jit.fixed_code {
             self.shared.arena.sync_cores()?;

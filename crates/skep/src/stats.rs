@@ -21,10 +21,11 @@ mod histogram;
 
 pub use histogram::{Bucket, Histogram};
 
+use crate::tenant::Tenant;
 use histogram::{BUCKETS, index};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The runs of a program, or through a link, while statistics were [on](crate::Runtime::enable_stats).
@@ -53,6 +54,14 @@ pub(crate) struct Counted {
     cells: OnceLock<Cells>,
     /// The sums at the last reset. A leaf.
     before: Mutex<Sums>,
+}
+
+/// What is counted of a link. Its programs' handles in the hook's list lead to it.
+#[derive(Debug, Default)]
+pub(crate) struct LinkCounts {
+    pub(crate) counted: Counted,
+    /// The program that is attached now: its name and its tenant.
+    program: Mutex<(Arc<str>, Option<Arc<Tenant>>)>,
 }
 
 /// What a CPU counts.
@@ -135,6 +144,18 @@ impl Counted {
 
     fn lock(&self) -> MutexGuard<'_, Sums> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkCounts {
+    /// The name of the program that is attached, and its tenant.
+    pub(crate) fn program(&self) -> (Arc<str>, Option<Arc<Tenant>>) {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A program of that name and tenant is attached.
+    pub(crate) fn now_runs(&self, name: &Arc<str>, tenant: Option<&Arc<Tenant>>) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = (Arc::clone(name), tenant.cloned());
     }
 }
 

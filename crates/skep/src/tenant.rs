@@ -11,16 +11,10 @@
 //! of which a map of maps may have one and a run that found it there another; a text's when its readers have left and its
 //! memory is free. So a tenant pays for what waits for readers, and cannot get around a quota by dropping things in
 //! a hurry.
-//!
-//! A load that is refused although what it asks for is below the limit waits for that memory, and tries again: otherwise
-//! a loop that loads and drops would fail now and then. Nothing waits inside a run, where it would wait for itself.
 
 use crate::error::Error;
-use crate::runtime::Runtime;
-use crate::shared::Shared;
 use skep_jit::Compiled;
-use skep_maps::{Account, Charge, MapError, MemoryError, Reclamation};
-use skep_rcu::Grace;
+use skep_maps::{Account, Charge, MapError, MemoryError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -179,29 +173,6 @@ impl Tenant {
         self.account(of).set_limit(limit);
     }
 
-    /// The memory for maps that a host creates for the tenant with [`Map::create_in`](crate::Map::create_in), inner maps
-    /// for example.
-    ///
-    /// ```
-    /// use skep::abi::{MapDef, MapKind};
-    /// use skep::{Map, MapError, MapOptions, Quota, Runtime, Tenant};
-    ///
-    /// let runtime = Runtime::new()?;
-    /// let tenant = Tenant::new("customer-7", Quota::new().map_memory(1 << 20));
-    /// let def = MapDef::new("inner", MapKind::Array, 4, 2 << 20, 1);
-    /// let options = MapOptions { cpus: 0, limit: u64::MAX };
-    /// let refused = Map::create_in(&tenant.memory(&runtime), &def, &options).unwrap_err();
-    /// assert!(matches!(refused, MapError::Quota { used: 0, limit: 0x10_0000, .. }));
-    /// # Ok::<(), skep::Error>(())
-    /// ```
-    pub fn memory(&self, runtime: &Runtime) -> Reclamation {
-        Reclamation {
-            account: Some(Arc::clone(&self.map_memory)),
-            count: Some(Arc::clone(&self.maps)),
-            ..runtime.memory()
-        }
-    }
-
     /// Charges a program's code, until its memory is free.
     pub(crate) fn charge_code(&self, compiled: &mut Compiled) -> Result<(), Error> {
         let charge = charge(&self.code_memory, compiled.text().occupied() as u64)?;
@@ -231,41 +202,6 @@ impl fmt::Debug for Tenant {
             .field("map_memory", &self.map_memory)
             .field("code_memory", &self.code_memory)
             .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Tries something that charges a tenant. If a quota that it could fit refuses it, waits until everything that was
-    /// dropped before is returned, and tries again.
-    pub(crate) fn charging<R>(
-        self: &Arc<Self>,
-        mut attempt: impl FnMut() -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        /// Dropping one thing may drop others, each after a grace period of its own: an array, its programs, their code.
-        const ROUNDS: usize = 3;
-
-        let mut result = attempt();
-        for _ in 0..ROUNDS {
-            match &result {
-                Err(Error::Quota { wanted, limit, .. }) if wanted <= limit => {}
-                _ => break,
-            }
-            if self.return_what_waits().is_err() {
-                break;
-            }
-            result = attempt();
-        }
-        result
-    }
-
-    /// Waits for readers, and returns the memory that waited for them. Fails in a run.
-    fn return_what_waits(self: &Arc<Self>) -> Result<(), Error> {
-        self.dispatch.settle();
-        self.domain.synchronize(Grace::Both)?;
-        // Callbacks, by which maps and programs are dropped.
-        self.domain.barrier()?;
-        self.arena.reclaim();
-        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TRAFFIC: &str = "examples/traffic.pcap";
+const TINY: &str = "examples/captures/tiny.pcap";
 
 fn map<'a>(report: &'a Value, name: &str) -> &'a Value {
     let maps = report["maps"].as_array().unwrap();

@@ -38,6 +38,7 @@ mod tasks;
 mod tenants;
 mod timers;
 mod told;
+mod traced;
 mod user_rings;
 mod verdicts;
 mod work;

@@ -89,6 +89,6 @@ fn loads_refusals_attachments_and_ends_are_events_and_runs_are_none() {
         runtime.arena().domain().barrier().unwrap();
         lines.take();
         drop(module);
-        assert_eq!(lines.take(), ["DEBUG skep program=\"main\" message=unloaded".to_owned()]);
+        assert_eq!(lines.take(), ["DEBUG skep message=unloaded program=\"main\"".to_owned()]);
     });
 }

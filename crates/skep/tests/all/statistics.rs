@@ -77,26 +77,29 @@ fn turning_statistics_on_and_off_in_the_middle_of_runs_counts_exactly_those_in_b
                 }
             });
         }
-        let mut expected = 0;
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        let mut sum = 0;
         for round in 0..ROUNDS {
             let on = round % 2 == 1;
             runtime.enable_stats(on);
             turn.wait();
             done.wait();
-            expected += u64::from(on) * RUNS * THREADS as u64;
-            let stats = program.stats();
-            assert_eq!(stats.run_cnt, expected);
-            consistent(&stats);
+            sum += u64::from(on) * RUNS * THREADS as u64;
+            expected.push(sum);
+            found.push(program.stats());
             if round == 3 {
                 program.reset_stats();
-                expected = 0;
+                sum = 0;
             }
         }
+        // At the end, so that a failure leaves no thread waiting.
+        assert_eq!(found.iter().map(|stats| stats.run_cnt).collect::<Vec<_>>(), expected);
+        found.iter().for_each(consistent);
     });
 }
 
 #[test]
-fn resets_between_runs_of_others_lose_and_repeat_none() {
+fn after_a_reset_only_later_runs_count_whatever_others_do() {
     let runtime = Runtime::new().unwrap();
     let program = empty(&runtime);
     let (stop, runs) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -109,16 +112,22 @@ fn resets_between_runs_of_others_lose_and_repeat_none() {
                 }
             });
         }
+        let (mut since, mut wrong) = (0, Vec::new());
         for turn in 0..300 {
             runtime.enable_stats(turn % 3 != 0);
             if turn % 7 == 0 {
+                since = runs.load(Ordering::Relaxed);
                 program.reset_stats();
             }
             let stats = program.stats();
-            assert!(stats.run_cnt <= runs.load(Ordering::Relaxed) + 2, "{stats:?}");
-            assert_eq!(stats.run_cnt, stats.times.count());
+            // Two may have run and not said so yet, and two may have said so late.
+            let most = runs.load(Ordering::Relaxed) - since + 4;
+            if stats.run_cnt > most || stats.run_cnt != stats.times.count() {
+                wrong.push((most, stats));
+            }
         }
         stop.store(true, Ordering::Relaxed);
+        assert!(wrong.is_empty(), "{wrong:?}");
     });
 }
 
@@ -162,21 +171,6 @@ fn a_tail_call_counts_for_the_program_that_the_host_runs() {
         assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 9);
     }
     assert_eq!((module.programs()[0].stats().run_cnt, target.stats().run_cnt), (2, 0));
-}
-
-#[test]
-fn runs_that_fail_to_begin_count_nothing() {
-    let runtime = Runtime::builder().cpus(1).build().unwrap();
-    runtime.enable_stats(true);
-    let program = empty(&runtime);
-    program.run_raw(&mut []).unwrap();
-    std::thread::scope(|scope| {
-        let program = &program;
-        let failed = scope.spawn(move || program.run_raw(&mut [])).join().unwrap();
-        assert!(matches!(failed, Err(Error::Slots(_))), "{failed:?}");
-    });
-    assert!(program.run_raw(&mut [0]).is_err());
-    assert_eq!((program.stats().run_cnt, program.stats().misses), (1, 0));
 }
 
 #[test]

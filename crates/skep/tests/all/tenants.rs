@@ -125,7 +125,11 @@ fn loads_in_a_loop_under_a_quota_of_one_neither_leak_nor_fail() {
 fn tenants_that_load_and_drop_in_a_hurry_on_four_threads_never_exceed_their_quotas() {
     let runtime = Runtime::new().unwrap();
     let object = with_map(MapDef::new("a", MapKind::Array, 4, 1000, 10));
-    let tenant = Tenant::new("t", Quota::new().map_memory(25_000).maps(3).programs(3).code_memory(200));
+    let tenant = Tenant::new("t", Quota::new());
+    let module = load(&runtime, &tenant, &object).unwrap();
+    // Exactly room for one.
+    ALL.iter().zip(used(&tenant)).for_each(|(of, used)| tenant.set_limit(*of, used));
+    drop(module);
     let loaded: usize = std::thread::scope(|scope| {
         let work = || (0..200).filter(|_| load(&runtime, &tenant, &object).is_ok()).count();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Interpret instead of running machine code.
     #[arg(long)]
     interp: bool,
-    /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 40 ns more.
+    /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 100 ns more.
     #[arg(long)]
     stats: bool,
     /// Maximum size of one map, in bytes.

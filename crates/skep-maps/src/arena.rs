@@ -282,8 +282,8 @@ impl std::fmt::Debug for Arena {
 }
 
 impl Pages {
-    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first. Fails if
-    /// the account refuses them.
+    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first. Fails
+    /// if the account refuses them.
     fn allocate(&self, wanted: Option<u32>, count: u32) -> Result<Option<u32>, OpError> {
         let used = self.used.load(Relaxed);
         if used.checked_add(count).is_none_or(|sum| sum > self.limit) {

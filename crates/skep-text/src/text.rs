@@ -244,8 +244,8 @@ impl Text {
         self.address()..self.address() + self.len()
     }
 
-    /// The bytes of memory that it occupies: its length in whole chunks of 32 bytes, or whole pages if it is longer than
-    /// a pack.
+    /// The bytes of memory that it occupies: its length in whole chunks of 32 bytes, or whole pages if it is longer
+    /// than a pack.
     pub fn occupied(&self) -> usize {
         self.place.occupied()
     }

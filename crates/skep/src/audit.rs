@@ -94,8 +94,9 @@ pub struct AuditedMap {
     pub bytes: u64,
 }
 
-/// Receives records: a closure, [`JsonLines`], or a type of the host's. Called on the thread that loads or attaches, by
-/// several at a time, and while a program is detached on the thread that drops its link. It must not use the runtime.
+/// Receives records: a closure, `JsonLines` (feature `audit`), or a type of the host's. Called on the thread that loads
+/// or attaches, by several at a time, and while a program is detached on the thread that drops its link. It must not
+/// use the runtime.
 pub trait AuditSink: Send + Sync {
     /// Keeps a record. It is kept when this returns: a sink that buffers flushes.
     ///
@@ -115,8 +116,8 @@ impl<F: Fn(&AuditRecord) -> io::Result<()> + Send + Sync> AuditSink for F {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuditFailure {
-    /// The load, attachment or replacement is refused, with [`Error::Audit`](crate::Error::Audit). A program is detached
-    /// all the same: what is not recorded must not go on.
+    /// The load, attachment or replacement is refused, with [`Error::Audit`](crate::Error::Audit). A program is
+    /// detached all the same: what is not recorded must not go on.
     Refuse,
     /// It takes place. [`Runtime::audit_failures`](crate::Runtime::audit_failures) counts the records that were lost.
     Count,

@@ -1,8 +1,8 @@
 //! Loads that charge a tenant, and the memory for maps that are charged to one.
 //!
-//! A load that is refused although what it asks for is below the limit waits for what waits for readers, and tries again:
-//! otherwise a loop that loads and drops would fail now and then. Nothing waits inside a run, where it would wait for
-//! itself. What would break it: a lock that is held while a load waits.
+//! A load that is refused although what it asks for is below the limit waits for readers to leave what was dropped, and
+//! tries again: otherwise a loop that loads and drops would fail now and then. Nothing waits inside a run, where it
+//! would wait for itself. What would break it: a lock that is held while a load waits.
 
 use crate::error::Error;
 use crate::runtime::Runtime;
@@ -13,8 +13,8 @@ use skep_rcu::Grace;
 use std::sync::Arc;
 
 impl Tenant {
-    /// The memory for maps that a host creates for the tenant with [`Map::create_in`](crate::Map::create_in), inner maps
-    /// for example.
+    /// The memory for maps that a host creates for the tenant with [`Map::create_in`](crate::Map::create_in): inner
+    /// maps, for example.
     ///
     /// ```
     /// use skep::abi::{MapDef, MapKind};
@@ -44,7 +44,8 @@ impl Shared {
         self: &Arc<Self>,
         mut attempt: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        /// Dropping one thing may drop others, each after a grace period of its own: an array, its programs, their code.
+        /// Dropping one thing may drop others, each after a grace period of its own: an array, its programs, their
+        /// code.
         const ROUNDS: usize = 3;
 
         let mut result = attempt();

@@ -337,16 +337,8 @@ impl<'a> Linker<'a> {
             .into_iter()
             .map(|(program, times)| {
                 let host = self.object.host_types();
-                Program::load(
-                    shared,
-                    program,
-                    Arc::clone(&linkage),
-                    &maps,
-                    host,
-                    times,
-                    patchable.clone(),
-                    self.tenant.as_ref(),
-                )
+                let choices = (patchable.clone(), self.tenant.as_ref());
+                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times, choices)
             })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;

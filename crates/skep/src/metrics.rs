@@ -1,11 +1,11 @@
 //! Metrics of runtimes and tenants in Prometheus's text format, version 0.0.4.
 //!
 //! The format by hand: a family has a type and a text, a sample a name, labels and a number. All samples of a family
-//! follow each other, also those of several runtimes, as the format demands. Names of programs and maps come from object
-//! files, so label values may hold anything, and are escaped.
+//! follow each other, also those of several runtimes, as the format demands. Names of programs and maps come from
+//! object files, so label values may hold anything, and are escaped.
 //!
-//! What would break it: two samples of the same labels. Each program, map and link has a number that no other one of the
-//! runtime gets.
+//! What would break it: two samples of the same labels. Each program, map and link has a number that no other one of
+//! the runtime gets.
 
 use crate::runtime::Runtime;
 use crate::stats::RunStats;

@@ -1,5 +1,5 @@
-//! Who is told of loads, attachments and the end of programs: the host's [audit log](crate::audit), and, with the feature
-//! `tracing`, its subscriber. Never of runs.
+//! Who is told of loads, attachments and the end of programs: the host's [audit log](crate::audit), and, with the
+//! feature `tracing`, its subscriber. Never of runs.
 
 use crate::audit::{AuditEvent, AuditFailure, AuditRecord, AuditSink, AuditedMap, AuditedProgram};
 use crate::error::Error;

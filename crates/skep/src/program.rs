@@ -50,8 +50,7 @@ impl Program {
         maps: &[Option<Arc<Map>>],
         host: Option<&Btf>,
         mut times: LoadTimes,
-        types: Option<Arc<Btf>>,
-        tenant: Option<&Arc<Tenant>>,
+        (types, tenant): (Option<Arc<Btf>>, Option<&Arc<Tenant>>),
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
         let charge = match tenant {

@@ -85,7 +85,7 @@ impl Runtime {
     /// [`Link::stats`]. A run that has begun counts according to what was set then. Off by default; turning them off
     /// keeps what was counted.
     ///
-    /// On, a run takes some 40 ns more, mostly to read the clock twice; each program and each link takes 2.3 KiB of
+    /// On, a run takes 100 to 200 ns more, mostly to read the clock twice; each program and each link takes 2.3 KiB of
     /// memory for each virtual CPU that runs it. Off, a run tests one flag.
     ///
     /// ```

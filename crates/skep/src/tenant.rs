@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A charge is kept by the memory that it is for, and dropped after that: a map's with the last reference to the map,
-//! of which a map of maps may have one and a run that found it there another; a text's when its readers have left and its
-//! memory is free. So a tenant pays for what waits for readers, and cannot get around a quota by dropping things in
+//! of which a map of maps may have one and a run that found it there another; a text's when its readers have left and
+//! its memory is free. So a tenant pays for what waits for readers, and cannot get around a quota by dropping things in
 //! a hurry.
 
 use crate::error::Error;

@@ -237,14 +237,17 @@ impl<'a> Linker<'a> {
             Error::Map(error) => Error::of_map(error),
             error => error,
         });
-        let wanted = self.wanted().into_iter().map(str::to_owned);
-        let mut wanted: Vec<String> = wanted.collect();
-        wanted.extend(verified.iter().map(|program: &AuditedProgram| program.name.clone()));
+        let observed = &self.runtime.shared().observed;
+        if !observed.listens() {
+            return loaded;
+        }
         let mut known = HashSet::new();
+        let names = verified.iter().map(|program: &AuditedProgram| &*program.name);
+        let mut wanted: Vec<String> = self.wanted().into_iter().chain(names).map(str::to_owned).collect();
         wanted.retain(|name| known.insert(name.clone()));
         let maps = loaded.as_ref().map_or(&[][..], |module| &module.maps);
         let event = || observe::load(self.object, &wanted, &verified, maps);
-        let told = self.runtime.shared().observed.tell(self.tenant.as_deref(), loaded.as_ref().err(), event);
+        let told = observed.tell(self.tenant.as_deref(), loaded.as_ref().err(), event);
         // What was refused is refused for its own reason.
         loaded.and_then(|module| told.map(|()| module))
     }
@@ -304,7 +307,9 @@ impl<'a> Linker<'a> {
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
-            accepted.push(observe::program(&program));
+            if shared.observed.listens() {
+                accepted.push(observe::program(&program));
+            }
             check_context(&program)?;
             self.check_helpers(&program)?;
             provides::check(&program, self.object.host_types())?;

@@ -36,6 +36,11 @@ impl Observed {
         self.lost.load(Ordering::Relaxed)
     }
 
+    /// Whether anybody wants to be told.
+    pub(crate) fn listens(&self) -> bool {
+        self.audit.is_some() || cfg!(feature = "tracing")
+    }
+
     /// Tells of an event, which is refused if the audit log does not keep it and it must.
     pub(crate) fn tell(
         &self,
@@ -43,7 +48,7 @@ impl Observed {
         refusal: Option<&Error>,
         event: impl FnOnce() -> AuditEvent,
     ) -> Result<(), Error> {
-        if self.audit.is_none() && !cfg!(feature = "tracing") {
+        if !self.listens() {
             return Ok(());
         }
         let record = AuditRecord {

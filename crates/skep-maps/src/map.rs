@@ -168,9 +168,7 @@ impl Map {
         if options.cpus != 0 && options.cpus != slots {
             return Err(MapError::CpuCount { map: def.name.clone(), cpus: options.cpus, slots });
         }
-        let failed = |account: &Option<Arc<Account>>, source| {
-            MapError::no_memory(def.name.clone(), source, account.as_deref())
-        };
+        let failed = |of: &Option<Arc<Account>>, e| MapError::no_memory(def.name.clone(), e, of.as_deref());
         let counted = Charge::new(memory.count.as_ref(), 1).map_err(|error| failed(&memory.count, error))?;
         let table = create::table(def, options, memory, shared)?;
         let charge = Charge::new(memory.account.as_ref(), table.fixed());

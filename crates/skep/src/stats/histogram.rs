@@ -53,8 +53,8 @@ impl Histogram {
     }
 
     /// The bucket of the time below or at which this share of all times is: 0.5 is the median. The exact time is
-    /// between [`Bucket::from`] and [`Bucket::to`]. `None` if there are no times. A share below 0 counts as 0, and one above 1
-    /// as 1.
+    /// between [`Bucket::from`] and [`Bucket::to`]. `None` if there are no times. A share below 0 counts as 0, and
+    /// one above 1 as 1.
     pub fn quantile(&self, share: f64) -> Option<Bucket> {
         let count = self.count();
         let rank = ((share.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count.max(1));

@@ -294,7 +294,7 @@ impl RuntimeBuilder {
     /// let record = records.lock().expect("no panic").pop().expect("of the load");
     /// let AuditEvent::Load { programs, .. } = record.event else { panic!("{record:?}") };
     /// assert_eq!(programs[0].name, "wrong");
-    /// assert!(record.refusal.expect("it was refused").contains("R0"));
+    /// assert!(record.refusal.expect("it was refused").contains("wrong"));
     /// # Ok::<(), skep::Error>(())
     /// ```
     #[must_use]

@@ -17,7 +17,8 @@ use crate::Result;
 use crate::programs::Program;
 use skep::abi::RAW;
 use skep::isa::{AluOp, Insn, Operand, Reg, Width};
-use skep::{Engine as Own, Object, ProgramOptions, Runtime};
+use skep::jit::Options;
+use skep::{Budget, Engine as Own, Object, ProgramOptions, Runtime};
 
 /// How many placements each engine gets.
 pub(crate) const PLACEMENTS: usize = 4;
@@ -31,15 +32,26 @@ pub(crate) type Engine = (&'static str, fn(&'static Program, usize) -> Result<Ru
 
 pub(crate) const ENGINES: &[Engine] = &[
     ("native", native),
-    ("skep", |program, placement| skep(program, placement, Own::Jit)),
+    ("skep", |program, placement| skep(program, placement, Own::Jit, None)),
+    // Charged, but never at an end.
+    ("skep-budget", |program, placement| skep(program, placement, Own::Jit, Some(Budget::UNLIMITED))),
+    ("skep-blinded", |program, placement| defended(program, placement, |on| on.blind_constants = true)),
+    ("skep-masked", |program, placement| defended(program, placement, |on| on.mask_speculation = true)),
+    ("skep-ordered", |program, placement| defended(program, placement, |on| on.order_reloads = true)),
+    ("skep-retpolines", |program, placement| defended(program, placement, |on| on.retpolines = true)),
+    ("skep-untrusted", |program, placement| defended(program, placement, |on| *on = on.untrusted())),
     #[cfg(feature = "opponents")]
     ("rbpf", opponents::rbpf),
     #[cfg(feature = "opponents")]
     ("sbpf", |program, placement| opponents::sbpf(program, placement, true)),
     #[cfg(feature = "opponents")]
     ("sbpf-unchecked", |program, placement| opponents::sbpf(program, placement, false)),
-    ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter)),
+    ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter, None)),
 ];
+
+/// What compiled code may do against the authors of programs, by the names of these engines.
+pub(crate) const DEFENCES: [&str; 5] =
+    ["skep-blinded", "skep-masked", "skep-ordered", "skep-retpolines", "skep-untrusted"];
 
 /// Without that engine there is no time.
 #[cfg(not(feature = "opponents"))]
@@ -72,7 +84,22 @@ fn native(program: &'static Program, placement: usize) -> Result<Run> {
     Ok(Box::new(move || unsafe { function(memory.as_mut_ptr(), memory.len() as u64) }))
 }
 
-fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run> {
+fn skep(program: &'static Program, placement: usize, engine: Own, budget: Option<Budget>) -> Result<Run> {
+    let runtime = match budget {
+        None => Runtime::new()?,
+        Some(budget) => Runtime::builder().budget(budget).build()?,
+    };
+    skep_in(runtime, program, placement, engine)
+}
+
+/// skep's compiler with defences.
+fn defended(program: &'static Program, placement: usize, set: fn(&mut Options)) -> Result<Run> {
+    let mut options = Options::default();
+    set(&mut options);
+    skep_in(Runtime::builder().compile(options).build()?, program, placement, Own::Jit)
+}
+
+fn skep_in(runtime: Runtime, program: &'static Program, placement: usize, engine: Own) -> Result<Run> {
     // Maps need the object itself, whose code has one place only.
     let object = if program.plain {
         Object::from_insns(program.name, &RAW, placed(program, placement)?)
@@ -81,7 +108,6 @@ fn skep(program: &'static Program, placement: usize, engine: Own) -> Result<Run>
     } else {
         return Err("programs with maps or helpers are measured at one placement".into());
     };
-    let runtime = Runtime::new()?;
     let loaded = load(&runtime, &object, program)?;
     let mut memory = program.fresh_memory();
     Ok(Box::new(move || {

@@ -1,6 +1,6 @@
 //! `skep-bench exec`: execution speed, code size and load time against other engines and native code.
 
-use crate::engines::{self, ENGINES, Engine, PLACEMENTS, Run};
+use crate::engines::{self, DEFENCES, ENGINES, Engine, PLACEMENTS, Run};
 use crate::programs::{PROGRAMS, Program};
 use crate::report::{Report, number};
 use crate::timing::{Batched, median};
@@ -54,9 +54,9 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         "rows",
         "programs",
         &rows,
-        "program; native = ns.native.best:1; skep = ns.skep.best:1; rbpf = ns.rbpf.best:1; \
+        "program; native = ns.native.best:1; skep = ns.skep.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
          sbpf-unchecked = ns.sbpf-unchecked.best:1; sbpf = ns.sbpf.best:1; \
-         skep-interpreter = ns.skep-interpreter.best:1; bytes/insn = bytes_per_insn:2",
+         skep-interpreter = ns.skep-interpreter.best:1; untrusted = ns.skep-untrusted.best:1; bytes/insn = bytes_per_insn:2",
     );
     let columns = "= @; best placement = best:3; worst placement = worst:3; programs";
     let names = || engines.iter().map(|(name, _)| *name);
@@ -65,6 +65,8 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let title = "time relative to native code, geometric mean over the programs that all run";
     report.table("geomean", title, ratios(names(), |name| ratio(&everywhere, name, "native")), columns);
     let all: Vec<&Value> = rows.iter().collect();
+    let title = "time with a defence relative to skep's without, geometric mean over all programs";
+    report.table("defences", title, ratios(DEFENCES.into_iter(), |name| ratio(&all, name, "skep")), columns);
     let title = "skep's time relative to another's, geometric mean over the programs that both run";
     report.table("skep_against", title, ratios(names(), |name| ratio(&all, "skep", name)), columns);
     let columns = "= arch; bytes = bytes_per_insn:2; instructions = native_insns_per_bpf_insn:3";

@@ -51,11 +51,12 @@ impl Model {
 
     fn write(&self, writer: usize) {
         self.written[writer].store(1, Ordering::Release);
-        self.bell.ring(|_| {
+        let wake = |_: &AtomicU32| {
             // A system call that wakes whoever sleeps on the word.
             drop(self.lock.lock().unwrap());
             self.sleeps.notify_all();
-        });
+        };
+        self.bell.ring(wake, || ());
     }
 
     /// Reads what each of `writers` has written, and sleeps while something is missing and nothing new is there.

@@ -38,6 +38,9 @@ struct Model {
     words: Vec<AtomicU64>,
     lock: Mutex<()>,
     bell: Condvar,
+    /// A descriptor: whether it is readable.
+    readable: Mutex<bool>,
+    raised: Condvar,
 }
 
 impl Model {
@@ -49,6 +52,8 @@ impl Model {
             words: (0..2 * words).map(|_| AtomicU64::new(0)).collect(),
             lock: Mutex::new(()),
             bell: Condvar::new(),
+            readable: Mutex::new(false),
+            raised: Condvar::new(),
         }))
     }
 
@@ -71,6 +76,23 @@ impl Model {
 
     /// Takes `count` records, and sleeps while there is none.
     fn take(&self, count: usize) -> Vec<u64> {
+        self.take_and(count, || self.ring().sleep(None))
+    }
+
+    /// The same, and waits for a descriptor while there is none.
+    fn take_by_signal(&self, count: usize) -> Vec<u64> {
+        self.take_and(count, || {
+            *self.readable.lock().unwrap() = false;
+            if self.ring().listen() {
+                let mut readable = self.readable.lock().unwrap();
+                while !*readable {
+                    readable = self.raised.wait(readable).unwrap();
+                }
+            }
+        })
+    }
+
+    fn take_and(&self, count: usize, wait: impl Fn()) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.len() < count {
             match self.ring().next() {
@@ -82,7 +104,7 @@ impl Model {
                     }
                     self.ring().pass(position, len);
                 }
-                (_, Next::Nothing) => self.ring().sleep(None),
+                (_, Next::Nothing) => wait(),
             }
         }
         taken
@@ -104,6 +126,11 @@ impl Place for &Model {
     fn wake(&self, _: &AtomicU32) {
         drop(self.lock.lock().unwrap());
         self.bell.notify_one();
+    }
+
+    fn signal(&self) {
+        *self.readable.lock().unwrap() = true;
+        self.raised.notify_one();
     }
 }
 
@@ -137,6 +164,20 @@ fn two_producers() {
     drop(ManuallyDrop::into_inner(model));
 }
 
+/// One producer and a consumer that waits for its descriptor, before and between two records.
+fn listening() {
+    let model = Model::new(8);
+    let producer = spawn(&model, |model| {
+        for value in [1, 2] {
+            let record = model.reserve(value).expect("there is room for both");
+            model.submit(record);
+        }
+    });
+    assert_eq!(model.take_by_signal(2), [1, 2]);
+    producer.join().unwrap();
+    drop(ManuallyDrop::into_inner(model));
+}
+
 #[test]
 fn records_of_two_producers_wake_the_consumer_and_are_whole() {
     model(two_producers);
@@ -152,6 +193,25 @@ fn without_the_fences_a_wake_up_is_lost() {
     }));
     NO_FENCES.set(false);
     let panic = found.expect_err("loom found nothing wrong with a protocol without fences");
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("deadlock"), "it failed for another reason: {text}");
+}
+
+#[test]
+fn records_raise_the_descriptor_of_a_consumer_that_listens() {
+    model(listening);
+}
+
+#[test]
+fn without_the_fences_a_signal_is_lost() {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        model(|| {
+            NO_FENCES.set(true);
+            listening();
+        });
+    }));
+    NO_FENCES.set(false);
+    let panic = found.expect_err("loom found nothing wrong with a ring without fences");
     let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(text.contains("deadlock"), "it failed for another reason: {text}");
 }

@@ -173,7 +173,15 @@ unsafe extern "C" fn adjust_head(context: u64, delta: u64, _: u64, _: u64, _: u6
 
 unsafe extern "C" fn mix(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the caller passes the environment of the run.
-    let cpu = unsafe { (*env).cpu };
+    let cpu = unsafe {
+        if (*env).run > 0 {
+            (*env).run -= 1;
+            if (*env).run == 0 {
+                no_more(0, 0, 0, 0, 0, env);
+            }
+        }
+        (*env).cpu
+    };
     [a, b, c, d, e].iter().fold(cpu.into(), |sum: u64, x| sum.rotate_left(7).wrapping_mul(31) ^ x)
 }
 
@@ -306,11 +314,47 @@ unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
     // SAFETY: the caller's promise; the engine defines the number, and in compiled code it is the address of a
     // function with the signature of helpers.
     unsafe {
-        match (*env).callback {
+        let result = match (*env).callback {
             Some(call) => call(function, &args, env),
             None => std::mem::transmute::<usize, HelperFn>(function as usize)(a, b, c, d, e, env),
+        };
+        if (*env).thrown == RunEnv::ENDED { 1 } else { result }
+    }
+}
+
+/// The helpers after which a run may be over, ascending.
+pub(crate) const AFTER: [u32; 4] = [TIMER_SET_CALLBACK, MIX, REPEAT, FOR_EACH];
+
+/// The most units at a time, so that most programs ask for more.
+const SLICE: i32 = 50;
+
+/// The first units of a run; the environment keeps the others in a field that this host has no other use for.
+pub(crate) fn begin(env: &mut RunEnv, units: i32) {
+    env.units = units.min(SLICE);
+    env.sections = (units - env.units).cast_unsigned();
+}
+
+/// More units, or the end.
+pub(crate) unsafe extern "C" fn more(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: the caller passes the environment of the run.
+    unsafe {
+        while (*env).units < 0 {
+            let slice = (*env).sections.min(SLICE.cast_unsigned());
+            if slice == 0 {
+                return no_more(0, 0, 0, 0, 0, env);
+            }
+            (*env).sections -= slice;
+            (*env).units += slice.cast_signed();
         }
     }
+    0
+}
+
+/// Ends the run.
+pub(crate) unsafe extern "C" fn no_more(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: the caller passes the environment of the run.
+    unsafe { (*env).thrown = RunEnv::ENDED };
+    1
 }
 
 #[cfg(test)]

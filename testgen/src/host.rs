@@ -4,9 +4,9 @@
 //! locks, so a host serves one thread. Addresses are constant for the host's life, and only contents are reset
 //! between runs, so that two runs see the same addresses.
 
-use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
+use skep_abi::{EndsLink, InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
 
-use crate::helpers::implementations;
+use crate::helpers::{AFTER, begin, implementations, more};
 use crate::own;
 use crate::program::{Flavour, INNER_MAPS, OUTER, TIMED, TestProgram, inner, maps};
 use crate::source::Source;
@@ -34,6 +34,16 @@ pub struct Host {
     inner: Vec<Table>,
     linkage: Linkage,
     flavour: Flavour,
+    end: Option<End>,
+}
+
+/// Where runs end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// After more units than this ([`skep_abi::EndsLink`]).
+    pub units: i32,
+    /// At this call of the helper that mixes numbers, which ends the run; 0 for never.
+    pub call: u64,
 }
 
 /// One map: `max_entries` values, for each CPU if its kind is per-CPU.
@@ -60,6 +70,8 @@ pub struct State {
     pub inner: Vec<Vec<u64>>,
     /// The number of tail calls of the run.
     pub tail_calls: u32,
+    /// Whether the run was over before its end, and the units that were left.
+    pub over: (bool, i32),
 }
 
 impl Table {
@@ -88,6 +100,7 @@ impl Host {
             inner: (0..INNER_MAPS).map(|_| Table::new(&inner)).collect(),
             linkage: Linkage::default(),
             flavour,
+            end: None,
         };
         host.linkage = Linkage {
             maps: host.links(),
@@ -102,6 +115,13 @@ impl Host {
     /// The addresses of maps and helpers.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage
+    }
+
+    /// From now on runs end early, also where programs were prepared before with an end; or never.
+    pub fn set_end(&mut self, end: Option<End>) {
+        let link = || EndsLink { after: AFTER.to_vec(), charge: Some(more) };
+        self.linkage.ends = end.map(|_| link());
+        self.end = end;
     }
 
     /// Refills everything that programs may read. The same source makes the same contents. `hints` are numbers at
@@ -185,6 +205,10 @@ impl Host {
         };
         let timed = (&raw mut self.tables[TIMED as usize]).expose_provenance() as u64;
         let mut env = RunEnv { cpu: CPU, host: timed, ..RunEnv::default() };
+        if let Some(end) = self.end {
+            begin(&mut env, end.units);
+            env.run = end.call;
+        }
         let result = match self.flavour {
             Flavour::Buffer { len } => run(memory, len.into(), &mut env),
             Flavour::Xdp | Flavour::Skb => {
@@ -236,6 +260,7 @@ impl Host {
             timed,
             inner,
             tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left,
+            over: (env.thrown == RunEnv::ENDED, env.units + env.sections.cast_signed()),
         }
     }
 

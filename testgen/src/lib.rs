@@ -28,7 +28,7 @@ mod thrown;
 mod wild;
 
 pub use helpers::helpers;
-pub use host::{Host, State};
+pub use host::{End, Host, State};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};

@@ -20,11 +20,14 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 16] = [
+const PLACES: [Place; 20] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },
+    Place { directory: "crates/skep/examples", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/hosts", flags: &[] },
     Place { directory: "crates/skep/tests/objects/arenas", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/early", flags: &[] },
     Place { directory: "crates/skep/tests/objects/extensions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
     Place { directory: "crates/skep/tests/objects/iterate", flags: &[] },
@@ -32,6 +35,7 @@ const PLACES: [Place; 16] = [
     Place { directory: "crates/skep/tests/objects/machine", flags: &[] },
     Place { directory: "crates/skep/tests/objects/masks", flags: &[] },
     Place { directory: "crates/skep/tests/objects/ops", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/typed", flags: &[] },
     Place { directory: "crates/skep/tests/objects/owners", flags: &[] },
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },

@@ -49,7 +49,8 @@ const LONG_COMMENT: usize = 120;
 const LONG_FILE: usize = 800;
 
 /// Clippy's arguments. Tests are compiled without the other engines of the benchmarks.
-const EVERYTHING: [&str; 4] = ["--workspace", "--all-targets", "--features", "skep-bench/opponents"];
+const EVERYTHING: [&str; 4] =
+    ["--workspace", "--all-targets", "--features", "skep-bench/opponents,skep/tokio"];
 
 /// Runs every check, even after one fails.
 pub(crate) fn run() -> Outcome {

@@ -10,6 +10,7 @@
 //!   address for which C has 4 bytes   behind the structure, in the order of the fields, 8 bytes each
 //! ```
 
+use crate::types::ProgramType;
 use skep_isa::Size;
 
 /// What a field of a context holds.
@@ -41,14 +42,28 @@ pub enum FieldKind {
     Memory {
         /// Size in bytes.
         bytes: u32,
+        /// Whether programs may write it.
+        writable: bool,
         /// Whether it may be null.
         maybe_null: bool,
+    },
+    /// The start of bytes that a host lends for a run. A pointer to them is compared with the [`FieldKind::SliceEnd`]
+    /// of the same number.
+    SliceData {
+        /// Its number among the slices of the program type.
+        slice: u8,
+        /// Whether programs may write it.
+        writable: bool,
+    },
+    /// One past the last of these bytes.
+    SliceEnd {
+        /// The number of the slice.
+        slice: u8,
     },
 }
 
 /// Structures that programs reach through pointers and whose layout is part of the interface, like contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum StructKind {
     /// `struct bpf_sock` of which only the first, common part is known to exist: the result of `skb->sk`.
     SockCommon,
@@ -60,6 +75,8 @@ pub enum StructKind {
     XdpSock,
     /// `struct bpf_flow_keys`.
     FlowKeys,
+    /// A structure of a host's own context, by its number in [`crate::ProgramType::structs`].
+    Host(u8),
 }
 
 impl StructKind {
@@ -71,18 +88,20 @@ impl StructKind {
             Self::TcpSock => "tcp_sock",
             Self::XdpSock => "xdp_sock",
             Self::FlowKeys => "flow_keys",
+            Self::Host(_) => "host_struct",
         }
     }
 
-    /// Its layout.
-    pub fn layout(self) -> &'static ContextLayout {
-        match self {
+    /// Its layout in programs of that type; `None` if the type has no structure of that number.
+    pub fn layout(self, program_type: &ProgramType) -> Option<&'static ContextLayout> {
+        Some(match self {
             Self::SockCommon => &crate::types::SOCK_COMMON,
             Self::Sock => &crate::types::SOCK,
             Self::TcpSock => &crate::types::TCP_SOCK,
             Self::XdpSock => &crate::types::XDP_SOCK,
             Self::FlowKeys => &crate::types::FLOW_KEYS,
-        }
+            Self::Host(number) => return program_type.structs.get(usize::from(number)).copied(),
+        })
     }
 }
 

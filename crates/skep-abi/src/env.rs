@@ -20,11 +20,15 @@ use std::sync::Arc;
 
 use skep_isa::{Imm64, Insn};
 
-/// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
+use crate::EndsLink;
+
+/// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed`, `thrown` and
+/// `units`.
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 ///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32 | 72  run u64
+///  80  units i32 | 88  ending u64 | 96  state u64
 /// ```
 /// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
 /// register that holds the address: one count for all frames, which no frame can reset.
@@ -55,13 +59,22 @@ pub struct RunEnv {
     pub sections: u32,
     /// Address of the [`crate::Printed`] of the call in progress, or 0. Engines set it before each helper call for
     /// which the verifier recorded one; the helper takes it and clears the field. Before a call of a function that
-    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead.
+    /// [allocates](crate::OwnKfunc::allocates) they set it to [`Linkage::types`] instead, and before a call of a helper
+    /// with state to that state's address ([`Linkage::state`]).
     pub printed: u64,
     /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
-    /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
+    /// entered, or that a tail call reached, resets it to 0. The interpreter does not use it for exceptions.
+    ///
+    /// [`RunEnv::ENDED`] in a run that is over: every function returns at once, in both engines.
     pub thrown: u32,
     /// Address of what the helpers' owner keeps for this run, or 0.
     pub run: u64,
+    /// Units of work that are left until the engine asks whether to go on ([`crate::EndsLink::charge`]).
+    pub units: i32,
+    /// Address of what the helpers' owner knows of this run's end, or 0.
+    pub ending: u64,
+    /// Address of what the helpers' owner knows of the state that the run's caller lends to helpers, or 0.
+    pub state: u64,
 }
 
 impl RunEnv {
@@ -73,6 +86,10 @@ impl RunEnv {
     pub const PRINTED: i32 = 56;
     /// Offset of `thrown` in bytes.
     pub const THROWN: i32 = 64;
+    /// Offset of `units` in bytes.
+    pub const UNITS: i32 = 80;
+    /// The value of `thrown` in a run that is over.
+    pub const ENDED: u32 = 2;
 }
 
 impl Default for RunEnv {
@@ -91,6 +108,9 @@ impl Default for RunEnv {
             printed: 0,
             thrown: 0,
             run: 0,
+            units: 0,
+            ending: 0,
+            state: 0,
         }
     }
 }
@@ -178,6 +198,8 @@ pub struct ArenaLink {
     pub table: i32,
     /// The upper half of the addresses that the host uses; the lower half is 0.
     pub user: u64,
+    /// The host's addresses with a lower half below this one are in the next 4 GiB; 0 if none is.
+    pub turn: u32,
 }
 
 impl ArenaLink {
@@ -192,7 +214,7 @@ impl ArenaLink {
     pub const fn user_address(self, address: u64) -> u64 {
         match address as u32 {
             0 => 0,
-            low => self.user | low as u64,
+            low => self.user + self.turn as u64 + low.wrapping_sub(self.turn) as u64,
         }
     }
 }
@@ -227,6 +249,10 @@ pub struct Linkage {
     pub types: u64,
     /// Keeps what `types` is the address of.
     pub kept: Option<Arc<dyn Any + Send + Sync>>,
+    /// How runs end early, if they do.
+    pub ends: Option<EndsLink>,
+    /// The state of helpers that have one, by number, sorted.
+    pub states: Vec<(u32, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl Linkage {
@@ -244,6 +270,12 @@ impl Linkage {
     pub fn function(&self, number: u32) -> Option<HelperFn> {
         let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;
         Some(self.functions[at].1)
+    }
+
+    /// The address of the state of the helper of that number, if it has one. It lives as long as this.
+    pub fn state(&self, id: u32) -> Option<u64> {
+        let at = self.states.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(Arc::as_ptr(&self.states[at].1).cast::<()>().expose_provenance() as u64)
     }
 
     /// The implementation of the helper of that number.
@@ -264,6 +296,7 @@ mod tests {
         assert_eq!(offset_of!(RunEnv, cpu) as i32, RunEnv::CPU);
         assert_eq!(offset_of!(RunEnv, printed) as i32, RunEnv::PRINTED);
         assert_eq!(offset_of!(RunEnv, thrown) as i32, RunEnv::THROWN);
+        assert_eq!(offset_of!(RunEnv, units) as i32, RunEnv::UNITS);
         assert_eq!(offset_of!(ProgramTable, entries) as i32, ProgramTable::ENTRIES);
         assert_eq!(offset_of!(ProgramTable, len) as i32, ProgramTable::LEN);
     }

@@ -3,6 +3,7 @@
 use crate::context::StructKind;
 use crate::helpers::{PACKET_MEMORY, linux_helper, map_helpers};
 use crate::map::MapKind;
+use crate::types::ProgramType;
 use std::borrow::Cow;
 
 /// How a helper uses memory that is passed to it.
@@ -59,6 +60,9 @@ pub enum ArgKind {
         /// Whether a null pointer may be passed, with size 0.
         nullable: bool,
     },
+    /// The program's context, for a helper that is only for programs of a host's own type ([`HelperProto::only`]): it
+    /// works on what is lent with the context.
+    HostContext,
     /// Memory of fixed size.
     FixedMemory {
         /// How the helper uses it.
@@ -150,6 +154,8 @@ pub enum Callback {
     Drain,
     /// `bool f(a, b)`, for nodes of a tree while its lock is held: whether `a` is less.
     Less,
+    /// `int f(u64 value, void *context)`, as often as a host's own helper likes: any result.
+    Host,
 }
 
 impl Callback {
@@ -158,6 +164,7 @@ impl Callback {
         match self {
             Self::Loop | Self::ForEach | Self::Drain | Self::FindArea | Self::Less => (0, 1),
             Self::Timer => (0, 0),
+            Self::Host => (i32::MIN, i32::MAX),
         }
     }
 }
@@ -257,8 +264,13 @@ pub struct HelperProto {
     pub acquires: bool,
     /// Whether it may sleep: only sleepable programs may call it, and only outside of read-side critical sections.
     pub sleeps: bool,
+    /// The only program type whose programs may call it, compared by address: it works on what such a program was lent.
+    /// `None` for all types, as far as they allow it.
+    pub only: Option<&'static ProgramType>,
     /// Further properties that decide how a call is checked.
     pub flags: HelperFlags,
+    /// The names of the program types that may call a host's own helper; `None` is all.
+    pub only_for: Option<Vec<&'static str>>,
 }
 
 /// Properties of a helper beyond its arguments and its result.
@@ -308,7 +320,9 @@ impl HelperProto {
             moves_packet: false,
             acquires: false,
             sleeps: false,
+            only: None,
             flags: HelperFlags::NONE,
+            only_for: None,
         }
     }
 

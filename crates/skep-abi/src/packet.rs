@@ -37,9 +37,9 @@ impl ProgramType {
     }
 
     /// Whether programs of this type may deal with objects of the host by their types. Programs over XDP's packets,
-    /// over buffers, and those that may be classic filters hardly do.
+    /// over buffers or contexts of a host's own, and those that may be classic filters hardly do.
     pub const fn meets_host_types(&self) -> bool {
-        !self.classic_loads && !matches!(self.native, Some(Native::Xdp | Native::Buffer))
+        !self.classic_loads && !matches!(self.native, Some(Native::Xdp | Native::Buffer | Native::Host))
     }
 }
 

@@ -31,6 +31,8 @@ pub struct ProgramSource {
     pub btf: Option<Arc<Btf>>,
     /// What it refers to that only a kernel has, in the order of first use.
     pub externs: Vec<Extern>,
+    /// Slots that hold [`UNRELOCATED`], and what the target lacks there: `struct task_struct.comm`.
+    pub unresolved: Vec<(u32, Arc<str>)>,
     /// The function of another program that it takes the place of, or that it watches.
     pub of: Option<Arc<TargetFunction>>,
 }
@@ -75,6 +77,7 @@ impl ProgramSource {
             target: None,
             btf: None,
             externs: Vec::new(),
+            unresolved: Vec::new(),
             of: None,
         }
     }

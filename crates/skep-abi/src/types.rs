@@ -140,6 +140,9 @@ pub enum Native {
     /// The state of a hook of the packet filter, and a [`crate::SkbContext`] that begins with the network header: the
     /// two words of `struct bpf_nf_ctx` lead to them.
     Netfilter,
+    /// As [`Native::Struct`], for a type that a host describes: it lends the structure and what that leads to for a
+    /// run.
+    Host,
     /// The words of [`Context::Arguments`], which lead to what an iterator shows ([`crate::SHOWN_STRUCTS`]).
     Iterator,
 }
@@ -163,6 +166,8 @@ pub struct ProgramType {
     pub in_pieces: bool,
     /// Its context for the verifier.
     pub context: Context,
+    /// The structures to which fields of a host's own context lead ([`crate::StructKind::Host`]).
+    pub structs: &'static [&'static ContextLayout],
     /// Its context when skep runs it; `None` if skep can only verify it.
     pub native: Option<Native>,
     /// Whether it may read packet memory through `data` and `data_end`.
@@ -202,6 +207,7 @@ impl ProgramType {
         always_sleeps: false,
         in_pieces: false,
         context: Context::Buffer,
+        structs: &[],
         native: None,
         reads_packet: false,
         writes_packet: false,

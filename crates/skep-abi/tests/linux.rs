@@ -266,7 +266,11 @@ fn contexts_are_accessed_as_in_linux() {
 
 fn layout(structure: &str) -> &'static ContextLayout {
     let kinds = [StructKind::SockCommon, StructKind::Sock, StructKind::TcpSock, StructKind::FlowKeys];
-    kinds.into_iter().find(|kind| kind.name() == structure).map(StructKind::layout).unwrap()
+    kinds
+        .into_iter()
+        .find(|kind| kind.name() == structure)
+        .and_then(|kind| kind.layout(&skep_abi::XDP))
+        .unwrap()
 }
 
 #[test]

@@ -9,10 +9,14 @@
 //! [`LONGEST`] bytes, and each type is resolved once.
 
 mod references;
+mod sections;
+
+pub use sections::check_sections;
 
 use crate::btf::Btf;
 use crate::header::u32_at;
 use crate::types::{Kind, Type};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The most bytes of a name.
@@ -30,7 +34,7 @@ pub struct Malformed {
     /// Its kind.
     pub kind: Kind,
     /// What is wrong, in Linux's words.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// How grave.
     pub fault: CheckFault,
 }
@@ -51,7 +55,7 @@ pub enum CheckFault {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.id {
-            0 => f.write_str(self.reason),
+            0 => f.write_str(&self.reason),
             id => write!(f, "[{id}] {} {}", name_of(self.kind), self.reason),
         }
     }
@@ -83,12 +87,12 @@ impl Btf {
 }
 
 fn whole(reason: &'static str) -> Malformed {
-    Malformed { id: 0, kind: Kind::Void, reason, fault: CheckFault::Invalid }
+    Malformed { id: 0, kind: Kind::Void, reason: reason.into(), fault: CheckFault::Invalid }
 }
 
 /// An error about a type.
-fn of(ty: &Type<'_>, reason: &'static str) -> Malformed {
-    Malformed { id: ty.id, kind: ty.kind, reason, fault: CheckFault::Invalid }
+fn of(ty: &Type<'_>, reason: impl Into<Cow<'static, str>>) -> Malformed {
+    Malformed { id: ty.id, kind: ty.kind, reason: reason.into(), fault: CheckFault::Invalid }
 }
 
 /// An error unless something holds.
@@ -141,6 +145,8 @@ fn alone(ty: &Type<'_>) -> Checked {
         || ty.kind.is_enum()
         || matches!(ty.kind, Kind::Func | Kind::FuncProto | Kind::Datasec);
     invalid(ty.count == 0 || counted, "vlen != 0")?;
+    invalid(ty.kind != Kind::Fwd || ty.word == 0, "type != 0")?;
+    invalid(ty.kind != Kind::DeclTag || !name.is_empty(), "Invalid value")?;
     let named = match naming(ty.kind) {
         Naming::Never => name.is_empty(),
         Naming::Any => true,
@@ -163,7 +169,6 @@ fn alone(ty: &Type<'_>) -> Checked {
             let mut names = ty.enumerators().map(|value| value.name_at);
             invalid(names.all(|at| ty_name(ty, at).is_some_and(is_identifier)), "Invalid name")
         }
-        Kind::Fwd => invalid(ty.word == 0, "type != 0"),
         Kind::Func => invalid(ty.count <= 1, "Invalid func linkage"),
         Kind::Var => {
             invalid(ty.word != 0, "Invalid type_id")?;

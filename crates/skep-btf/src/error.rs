@@ -37,6 +37,12 @@ pub enum Error {
         /// Where the chain was entered.
         id: u32,
     },
+    /// A type whose text in C would be out of proportion to the file: types without a name that contain one another.
+    #[error("type {id} takes too much text in C: types without a name are repeated in one another")]
+    Expands {
+        /// The type's number.
+        id: u32,
+    },
     /// The size of a type that has none, or none that fits 32 bits, was needed.
     #[error("type {id} has no size that fits 32 bits")]
     Unsized {

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod c;
 mod check;
 mod error;
 mod ext;
@@ -47,7 +48,7 @@ mod types;
 mod walk;
 
 pub use btf::{Btf, MAX_CHAIN};
-pub use check::{CheckFault, Malformed};
+pub use check::{CheckFault, Malformed, check_sections};
 pub use error::{Error, Fault};
 pub use ext::{Block, Ext};
 pub use index::essential_name;

@@ -144,6 +144,8 @@ pub struct Int {
 pub struct Array {
     /// The type of its elements.
     pub element: u32,
+    /// The type of an index.
+    pub index: u32,
     /// Their number; 0 also for arrays at a structure's end that are as long as need be.
     pub count: u32,
 }
@@ -283,8 +285,11 @@ impl<'a> Type<'a> {
 
     /// Of an array: the type of its elements and their number.
     pub fn array(&self) -> Option<Array> {
-        (self.kind == Kind::Array && self.tail.len() == 12)
-            .then(|| Array { element: u32_at(self.tail, 0), count: u32_at(self.tail, 8) })
+        (self.kind == Kind::Array && self.tail.len() == 12).then(|| Array {
+            element: u32_at(self.tail, 0),
+            index: u32_at(self.tail, 4),
+            count: u32_at(self.tail, 8),
+        })
     }
 
     /// Of a structure or union: its members.

@@ -75,6 +75,7 @@ typedef struct skep_object skep_object;   /* a parsed object file; its content i
 typedef struct skep_module skep_module;   /* a loaded object: its maps and its verified, compiled programs */
 typedef struct skep_program skep_program; /* a program of a module */
 typedef struct skep_map skep_map;         /* a map of a module */
+typedef struct skep_ringbuf skep_ringbuf; /* the consumer of a map's records */
 typedef struct skep_packet skep_packet;   /* bytes with room to grow on both sides, and their metadata */
 
 /* Settings of a runtime. Set `size` to sizeof(skep_runtime_options). 0 means the default in every other field:
@@ -149,6 +150,15 @@ int skep_module_program(const skep_module *module, const char *name, const skep_
  * Any threads. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
 int skep_module_map(const skep_module *module, const char *name, const skep_map **map);
 
+/* Copies the bytes of a global variable to `value`; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1 bytes are each
+ * from one moment. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
+int skep_module_variable(const skep_module *module, const char *name, void *value, size_t size);
+
+/* Sets a global variable and no other byte; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1 bytes change at once.
+ * Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND, and with SKEP_E_DENIED for constants, for whose
+ * values the programs were verified. */
+int skep_module_set_variable(const skep_module *module, const char *name, const void *value, size_t size);
+
 /* Frees a module with its programs and maps. NULL does nothing. Any thread; the last use of the module, of its
  * programs and of its maps: no thread may be running one. */
 void skep_module_free(skep_module *module);
@@ -208,6 +218,32 @@ int skep_map_delete(const skep_map *map, const void *key, size_t key_size);
  * `next` may be the same place. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, and with SKEP_E_NOT_FOUND
  * at the end. */
 int skep_map_next_key(const skep_map *map, const void *key, void *next, size_t key_size);
+
+/* Receives a record: the `context` given to skep_ringbuf_poll, the virtual CPU (0 for ring buffers), and `size` bytes at a
+ * multiple of 8, valid during the call. 0 goes on to the next record; any other result ends skep_ringbuf_poll. It may call the
+ * library, except for this skep_ringbuf, and must return. */
+typedef int (*skep_record_fn)(void *context, uint32_t cpu, const void *record, size_t size);
+
+/* Becomes the only consumer of a ring buffer, or of an array of perf events; of the latter with room for `perf_bytes` bytes of
+ * each virtual CPU. The map stays as long as its consumer. The caller frees `*ringbuf` with skep_ringbuf_free. Any thread. Fails with
+ * SKEP_E_ARGUMENT (also for other kinds), SKEP_E_BUSY (there is a consumer, or no descriptor), SKEP_E_MEMORY. */
+int skep_ringbuf_new(const skep_map *map, size_t perf_bytes, skep_ringbuf **ringbuf);
+
+/* Returns a descriptor for poll(2) and epoll(7), by level or edge, that is readable when there are records. Then call
+ * skep_ringbuf_poll with a timeout of 0, until it returns 0. It belongs to the library: do not read, write or close it. -1 for
+ * NULL. Any thread. */
+int skep_ringbuf_fd(const skep_ringbuf *ringbuf);
+
+/* Waits until there is a record, at most `timeout_ms` milliseconds (negative: without a limit), and calls `callback` with each
+ * record that is there, in order. Returns how many it was, 0 after the timeout. One thread at a time. Fails with SKEP_E_ARGUMENT. */
+int skep_ringbuf_poll(skep_ringbuf *ringbuf, int timeout_ms, skep_record_fn callback, void *context);
+
+/* Returns how many samples of perf events found no room since the last call; 0 for ring buffers and for NULL. One thread at a
+ * time. */
+uint64_t skep_ringbuf_lost(skep_ringbuf *ringbuf);
+
+/* Ends the consumption. NULL does nothing. Any thread; the last use of the handle. */
+void skep_ringbuf_free(skep_ringbuf *ringbuf);
 
 #ifdef __cplusplus
 }

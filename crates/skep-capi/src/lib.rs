@@ -17,12 +17,14 @@
 //!   default.
 
 mod argument;
+mod events;
 mod load;
 mod map;
 mod options;
 mod run;
 mod status;
 
+pub use events::*;
 pub use load::*;
 pub use map::*;
 pub use options::{LoadOptions, RuntimeOptions};
@@ -40,4 +42,5 @@ const _: () = {
     // A packet is used by one thread at a time, but may move between threads.
     const fn movable<T: Send>() {}
     movable::<skep::Packet>();
+    movable::<Events>();
 };

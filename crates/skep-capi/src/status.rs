@@ -64,7 +64,11 @@ impl Status {
 }
 
 /// Remedies in Rust's names, and the same in C's names.
-const IN_C: [(&str, &str); 4] = [
+const IN_C: [(&str, &str); 5] = [
+    (
+        "set it before the load, by Linker::set or Linker::variable, and load the object again",
+        "hosts in C cannot set it before the load yet",
+    ),
     ("RuntimeBuilder::cpus", "cpus of skep_runtime_options"),
     ("Runtime::release_cpu", "skep_runtime_release_cpu"),
     ("Config::limit", "code_memory of skep_runtime_options"),
@@ -146,6 +150,7 @@ impl From<Error> for Failure {
             Error::HelperMissing { .. } => Status::Unsupported,
             Error::Map(error) => of_map(error),
             Error::Unknown { .. } => Status::NotFound,
+            Error::ConstantVariable { .. } => Status::Denied,
             Error::Text(_) => Status::Memory,
             Error::Slots(_) | Error::LockHeld => Status::Busy,
             Error::Compile { .. } | Error::Interpret { .. } => Status::Compile,
@@ -178,6 +183,7 @@ fn of_map(error: &MapError) -> Status {
         | MapError::FrozenContents { .. }
         | MapError::NeitherReadNorWrite { .. }
         | MapError::NeedsNoPrealloc { .. } => Status::Object,
+        MapError::Consumed { .. } | MapError::NoDescriptor { .. } => Status::Busy,
         MapError::TooLarge { .. } | MapError::NoMemory { .. } => Status::Memory,
         MapError::Missing { .. } => Status::NotFound,
         MapError::Exists { .. } => Status::Exists,

@@ -5,6 +5,7 @@
 
 mod ethernet;
 
+use crate::object::is_stdin;
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError};
 use std::fs::File;
@@ -245,11 +246,6 @@ fn frame(
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(interface.resolution.max(1));
     let time = (nanoseconds as u64).wrapping_add_signed(interface.offset.wrapping_mul(1_000_000_000));
     Ok(Some(Frame { time, interface: id, bytes: bytes.into_owned() }))
-}
-
-/// Whether the path stands for standard input.
-pub(crate) fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
 }
 
 /// Counts the bytes read from a file.

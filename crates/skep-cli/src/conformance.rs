@@ -9,6 +9,7 @@ use crate::output;
 use skep::abi::RAW;
 use skep::isa::{CallTarget, Cond, Insn, Operand, Reg, Width};
 use skep::{Engine, Object, Runtime};
+use std::ffi::OsString;
 use std::io::Read;
 
 /// The number of the helper that ends the program if its argument is 0.
@@ -53,6 +54,20 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let engine = if args.interpret { Engine::Interpreter } else { Engine::Jit };
     let result = module.programs()[0].run_raw_with(engine, &mut memory)?;
     output::text(&format!("{result:x}\n"))
+}
+
+/// Arguments with the memory behind the command's name, where the suite's runner puts it before all options:
+/// `skep "00 01" conformance --jit`.
+pub(crate) fn reordered(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let is_memory = |text: &OsString| text.to_str().is_some_and(|text| bytes("memory", text).is_ok());
+    if let [_, memory, command, ..] = &arguments[..]
+        && command == "conformance"
+        && is_memory(memory)
+    {
+        arguments.swap(1, 2);
+    }
+    arguments
 }
 
 /// Parses hexadecimal bytes separated by optional white space.

@@ -9,16 +9,12 @@
 //!
 //! A file holds this list, or the JSON report of a map or of a whole run, in which the map's list is found.
 
-mod typed;
-
-pub(crate) use typed::{lossless, number};
-
 use crate::failure::Failure;
-use serde_json::{Map as Fields, Value};
+use serde_json::Value;
 use skep::abi::{MapDef, MapKind};
-use skep::{Linker, Map, Module, Object, UpdateFlags};
+pub(crate) use skep::json::number;
+use skep::{Linker, Map, Module, Object};
 use std::collections::HashMap;
-use typed::Shape;
 
 /// The most elements that are listed of a map, and the most bytes of their keys and values.
 const LISTED: usize = 4096;
@@ -61,8 +57,8 @@ impl Contents {
     }
 
     /// Fills the maps.
-    pub(crate) fn fill(&self, object: &Object, module: &Module) -> Result<(), Failure> {
-        self.maps.iter().try_for_each(|given| given.fill(object, module))
+    pub(crate) fn fill(&self, module: &Module) -> Result<(), Failure> {
+        self.maps.iter().try_for_each(|given| given.fill(module))
     }
 }
 
@@ -90,7 +86,7 @@ impl Given {
         object.maps().iter().find(|def| def.name == self.map)
     }
 
-    fn fill(&self, object: &Object, module: &Module) -> Result<(), Failure> {
+    fn fill(&self, module: &Module) -> Result<(), Failure> {
         let Some(map) = module.map(&self.map) else {
             return Err(Failure::Refused(format!(
                 "--map {}={}: the program does not use this map, so it was not created",
@@ -100,7 +96,7 @@ impl Given {
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
         for (index, element) in self.elements.iter().enumerate() {
             let at = format!("[{index}]");
-            let filled = put(object, module, map, &at, element).and_then(|key| match key {
+            let filled = put(module, map, &at, element).and_then(|key| match key {
                 Some(key) => match seen.insert(key, index) {
                     Some(first) => Err(format!("{at}.key: element [{first}] has the same key")),
                     None => Ok(()),
@@ -137,81 +133,18 @@ fn list_in(document: Value, map: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Puts an element into a map. Returns its key, if it has one.
-fn put(
-    object: &Object,
-    module: &Module,
-    map: &Map,
-    at: &str,
-    element: &Value,
-) -> Result<Option<Vec<u8>>, String> {
-    let def = map.def();
-    let has_key = !matches!(def.kind, MapKind::Queue | MapKind::Stack | MapKind::BloomFilter);
-    if has_key && def.key_size == 0 {
-        return Err(format!("map {} is a {}, which takes no elements from the host", def.name, def.kind));
+fn put(module: &Module, map: &Map, at: &str, element: &Value) -> Result<Option<Vec<u8>>, String> {
+    let json = module.map_json(map.name()).map_err(|error| error.to_string())?;
+    if map.references().is_none() {
+        return json.insert(at, element).map_err(|error| error.to_string());
     }
-    let Some(fields) = element.as_object() else {
-        let key = if has_key { "\"key\": ..., " } else { "" };
-        return Err(format!("{at}: expected an object: {{{key}\"value\": ...}}"));
-    };
-    let allowed = |name: &str| match name {
-        "key" => has_key,
-        "values" => def.kind.is_per_cpu(),
-        name => name == "value",
-    };
-    if let Some(stranger) = fields.keys().find(|name| !allowed(name)) {
-        return Err(format!("{at}: elements of a {} have no field {stranger}", def.kind));
-    }
+    let fields = json.fields(at, element).map_err(|error| error.to_string())?;
     let field = |name: &str| fields.get(name).ok_or_else(|| format!("{at}: has no {name}"));
-    if !has_key {
-        let value = value_shape(object, def).bytes(&format!("{at}.value"), field("value")?);
-        let value = value.map_err(|error| error.to_string())?;
-        map.push(&value, UpdateFlags::Any).map_err(|error| format!("{at}: {error}"))?;
-        return Ok(None);
-    }
-    let key = key_shape(object, def).bytes(&format!("{at}.key"), field("key")?);
-    let key = key.map_err(|error| error.to_string())?;
-    if map.references().is_some() {
-        let name = field("value")?.as_str();
-        let name = name.ok_or_else(|| format!("{at}.value: expected the name of a program or map"))?;
-        refer(module, map, &key, name).map_err(|text| format!("{at}.value: {text}"))?;
-        return Ok(Some(key));
-    }
-    let value = if def.kind.is_per_cpu() {
-        per_cpu(object, map, at, fields)?
-    } else {
-        let value = value_shape(object, def).bytes(&format!("{at}.value"), field("value")?);
-        value.map_err(|error| error.to_string())?
-    };
-    map.update(&key, &value, UpdateFlags::Any).map_err(|error| format!("{at}: {error}"))?;
+    let key = json.key_from_json(&format!("{at}.key"), field("key")?).map_err(|error| error.to_string())?;
+    let name = field("value")?.as_str();
+    let name = name.ok_or_else(|| format!("{at}.value: expected the name of a program or map"))?;
+    refer(module, map, &key, name).map_err(|text| format!("{at}.value: {text}"))?;
     Ok(Some(key))
-}
-
-/// The values of all CPUs, each padded to eight bytes.
-fn per_cpu(object: &Object, map: &Map, at: &str, fields: &Fields<String, Value>) -> Result<Vec<u8>, String> {
-    let shape = value_shape(object, map.def());
-    let padded = shape.size.next_multiple_of(8);
-    let cpus = map.host_value_size() / padded;
-    let mut all = vec![0; map.host_value_size()];
-    let bytes = |name: &str, value| shape.bytes(name, value).map_err(|error| error.to_string());
-    match (fields.get("value"), fields.get("values")) {
-        (Some(value), None) => {
-            let value = bytes(&format!("{at}.value"), value)?;
-            all.chunks_exact_mut(padded).for_each(|slot| slot[..value.len()].copy_from_slice(&value));
-        }
-        (None, Some(Value::Array(values))) if values.len() <= cpus => {
-            for (cpu, (value, slot)) in values.iter().zip(all.chunks_exact_mut(padded)).enumerate() {
-                let value = bytes(&format!("{at}.values[{cpu}]"), value)?;
-                slot[..value.len()].copy_from_slice(&value);
-            }
-        }
-        (None, Some(Value::Array(values))) => {
-            return Err(format!("{at}.values: has {} values, but there are {cpus} CPUs", values.len()));
-        }
-        (None, Some(_)) => return Err(format!("{at}.values: expected a list with a value for each CPU")),
-        (Some(_), Some(_)) => return Err(format!("{at}: give value, for all CPUs, or values, but not both")),
-        (None, None) => return Err(format!("{at}: has no value, for all CPUs, and no values")),
-    }
-    Ok(all)
 }
 
 /// Puts a program or map into a map, by its name.
@@ -234,12 +167,13 @@ fn refer(module: &Module, map: &Map, key: &[u8], name: &str) -> Result<(), Strin
 
 /// A map's elements as `--map` takes them, and whether that is all of them. Elements of arrays that are zero are left
 /// out. `None` for kinds whose elements the host does not read.
-pub(crate) fn list(object: &Object, module: &Module, map: &Map) -> Option<(Vec<Value>, bool)> {
+pub(crate) fn list(module: &Module, map: &Map) -> Option<(Vec<Value>, bool)> {
     let def = map.def();
-    let (keys, values) = (key_shape(object, def), value_shape(object, def));
-    let element = |key: &[u8], value: Value| serde_json::json!({ "key": keys.json(key), "value": value });
+    let json = module.map_json(&def.name).ok()?;
     if map.references().is_some() {
-        let named = |key: &[u8], name: Option<String>| Some(element(key, name?.into()));
+        let named = |key: &[u8], name: Option<String>| {
+            Some(serde_json::json!({ "key": json.key().to_json(key), "value": name? }))
+        };
         let all: Vec<Value> = if let Some(array) = module.program_array(&def.name) {
             let name = |index| array.get(index).map(|program| program.name().to_owned());
             (0..array.len()).filter_map(|index| named(&index.to_ne_bytes(), name(index))).collect()
@@ -254,43 +188,21 @@ pub(crate) fn list(object: &Object, module: &Module, map: &Map) -> Option<(Vec<V
         let complete = all.len() <= LISTED;
         return Some((all.into_iter().take(LISTED).collect(), complete));
     }
-    if def.key_size == 0 {
-        return None;
-    }
-    let padded = values.size.next_multiple_of(8);
+    // Of kinds without keys or elements for the host there is nothing to list.
+    map.next_key(None).ok()?;
+    let most = LISTED.min(LISTED_BYTES / (def.key_size as usize + map.host_value_size()).max(1));
+    let is_listed = |value: &[u8]| !def.kind.is_array() || value.iter().any(|byte| *byte != 0);
     let mut all = Vec::new();
-    let mut bytes = 0usize;
-    let mut next = map.next_key(None).ok()?;
-    while let Some(key) = next {
-        if let Some(value) = map.lookup(&key).ok()?
-            && (!def.kind.is_array() || value.iter().any(|byte| *byte != 0))
-        {
-            bytes += key.len() + value.len();
-            if all.len() == LISTED || bytes > LISTED_BYTES {
-                return Some((all, false));
-            }
-            all.push(if def.kind.is_per_cpu() {
-                let of_cpus = value.chunks_exact(padded).map(|value| values.json(&value[..values.size]));
-                serde_json::json!({ "key": keys.json(&key), "values": of_cpus.collect::<Value>() })
-            } else {
-                element(&key, values.json(&value))
-            });
+    for (key, value) in map.entries().filter(|(_, value)| is_listed(value)) {
+        if all.len() == most {
+            return Some((all, false));
         }
-        next = map.next_key(Some(&key)).ok()?;
+        all.push(json.element(&key, &value));
     }
     Some((all, true))
 }
 
-fn key_shape<'a>(object: &'a Object, def: &MapDef) -> Shape<'a> {
-    shape(object, def.key_btf, def.key_size)
-}
-
-fn value_shape<'a>(object: &'a Object, def: &MapDef) -> Shape<'a> {
-    shape(object, def.value_btf, def.value_size)
-}
-
-fn shape(object: &Object, ty: Option<u32>, size: u32) -> Shape<'_> {
-    let types = object.types().map(|types| &**types);
-    let ty = types.zip(ty).filter(|(btf, ty)| btf.size(*ty) == Ok(size));
-    Shape { ty, size: size as usize }
+/// Serializes a number so that no reader loses digits of it.
+pub(crate) fn lossless<S: serde::Serializer>(n: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&number(*n), serializer)
 }

@@ -3,13 +3,15 @@
 use crate::arch;
 use crate::facts;
 use crate::failure::Failure;
-use crate::object::{choose, program_type};
+use crate::host::HostArgs;
+use crate::object::{self, choose, program_type};
 use crate::output;
 use clap::ValueEnum;
 use skep::abi::ProgramType;
 use skep::isa::{CallTarget, Imm64, Insn};
 use skep::jit::Target;
-use skep::{Object, Program, ProgramOptions, Runtime, Verified};
+use skep::{Program, ProgramOptions, Runtime, Verified};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -33,6 +35,8 @@ pub(crate) struct Args {
     /// Architecture of the machine code, instead of the host's; such code is not run.
     #[arg(long, value_name = "ARCH", value_parser = target)]
     arch: Option<Target>,
+    #[command(flatten)]
+    host: HostArgs,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -67,9 +71,9 @@ struct Line {
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let object = Object::open(&args.object)?;
+    let object = object::open(&args.object)?;
     let name = choose(&object, args.prog.as_deref())?;
-    let runtime = Runtime::new()?;
+    let runtime = args.host.declare(Runtime::builder(), &[])?.build()?;
     let mut linker = runtime.linker(&object).only(&name).buffer_len(args.data_len);
     if let Some(program_type) = args.program_type {
         linker = linker.program_type(program_type);
@@ -104,25 +108,43 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     output::text(&out)
 }
 
+/// For each slot, the source line that starts there, if it is not the line before's.
+pub(crate) fn sources(program: &Verified) -> Vec<Option<String>> {
+    let mut sources = vec![None; program.insns().len()];
+    let mut before = "";
+    for line in program.lines() {
+        let text = line.text.trim();
+        if let Some(source) = sources.get_mut(line.slot as usize)
+            && !text.is_empty()
+            && text != before
+        {
+            *source = Some(text.to_owned());
+            before = text;
+        }
+    }
+    sources
+}
+
+/// [`sources`], below the names of functions.
+fn headings(program: &Verified) -> Vec<Option<String>> {
+    let mut headings = sources(program);
+    for function in program.functions() {
+        if let Some(heading) = headings.get_mut(function.start as usize) {
+            let name = format!("{}: stack {} bytes", function.name, function.stack_bytes);
+            *heading = Some(match heading.take() {
+                Some(text) => format!("{name}\n; {text}"),
+                None => name,
+            });
+        }
+    }
+    headings
+}
+
 fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
     let mut facts = facts::of(program, before).into_iter().peekable();
-    let mut lines = program.lines().iter().peekable();
+    let mut headings = headings(program);
     let mut dump = Vec::with_capacity(program.insns().len());
     for (slot, insn) in program.insns().iter().enumerate() {
-        let mut source = program
-            .functions()
-            .iter()
-            .find(|function| function.start as usize == slot)
-            .map(|function| format!("{}: stack {} bytes", function.name, function.stack_bytes));
-        while let Some(line) = lines.next_if(|line| line.slot as usize <= slot) {
-            let text = line.text.trim();
-            if line.slot as usize == slot && !text.is_empty() {
-                source = Some(match source {
-                    Some(before) => format!("{before}\n; {text}"),
-                    None => text.to_owned(),
-                });
-            }
-        }
         if matches!(insn, Insn::LoadImm64Tail) {
             continue;
         }
@@ -132,13 +154,13 @@ fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
             Some(words) => format!("{text}    ; {words}"),
             None => text,
         };
-        dump.push(Line { at: slot as u64, text, source });
+        dump.push(Line { at: slot as u64, text, source: headings[slot].take() });
     }
     dump
 }
 
 /// An instruction with the names of the maps and helpers that it refers to.
-fn symbolic(program: &Verified, insn: &Insn) -> String {
+pub(crate) fn symbolic(program: &Verified, insn: &Insn) -> String {
     let map = |index: u32| program.maps().get(index as usize).map(|def| def.name.as_str());
     let mut text = insn.to_string();
     let note = match insn {
@@ -164,13 +186,27 @@ fn jited(runtime: &Runtime, program: &Program, other: Option<Target>) -> Result<
         return Err(Failure::Refused(format!("no disassembler for {architecture}")));
     };
     let home = runtime.arena().range().start as u64;
-    let lines = match other {
+    let (lines, offsets) = match other {
         None => {
             let text = program.compiled().text();
             let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
-            disassemble(code, text.address() as u64)
+            (disassemble(code, text.address() as u64), program.compiled().offsets().to_vec())
         }
-        Some(target) => disassemble(&program.emit(target)?.bytes, home),
+        Some(target) => {
+            let emitted = program.emit(target)?;
+            (disassemble(&emitted.bytes, home), emitted.offsets.to_vec())
+        }
     };
-    Ok(lines.into_iter().map(|insn| Line { at: insn.at, text: insn.text, source: None }).collect())
+    // Slots without code of their own begin where the next one's does.
+    let mut sources: BTreeMap<u64, String> = BTreeMap::new();
+    for (at, text) in offsets.iter().zip(headings(program.verified())) {
+        let Some(text) = text else { continue };
+        let begun = sources.entry(u64::from(*at)).or_default();
+        begun.push_str(if begun.is_empty() { "" } else { "\n; " });
+        begun.push_str(&text);
+    }
+    Ok(lines
+        .into_iter()
+        .map(|insn| Line { at: insn.at, source: sources.remove(&insn.at), text: insn.text })
+        .collect())
 }

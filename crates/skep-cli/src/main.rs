@@ -5,14 +5,20 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod btf;
 mod capture;
+mod cfg;
 mod conformance;
 mod contents;
+mod docs;
 mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod header;
+mod host;
 mod kernels;
+mod list;
 mod measure;
 mod object;
 mod output;
@@ -21,6 +27,7 @@ mod report;
 mod run;
 mod samples;
 mod settings;
+mod skeleton;
 mod target;
 mod verify;
 mod world;
@@ -45,9 +52,22 @@ enum Command {
     Exec(exec::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
+    /// Inspect types.
+    #[command(subcommand)]
+    Btf(btf::Command),
+    /// Print the C header for plug-ins of a host with program types of its own.
+    Header(header::Args),
     /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
+    /// Inspect maps.
+    #[command(subcommand)]
+    Map(Map),
+    /// Print or draw the basic blocks of a program after verification.
+    Cfg(cfg::Args),
+    /// Generate code for hosts.
+    #[command(subcommand)]
+    Gen(Gen),
     /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
@@ -59,28 +79,54 @@ enum Command {
     },
     /// Run one program of the public bpf_conformance suite and print r0 in hexadecimal.
     Conformance(conformance::Args),
+    /// Print the script by which a shell completes skep's options.
+    Completions(docs::Completions),
+    /// Print the manual page, or write those of all subcommands.
+    Man(docs::Man),
 }
 
 #[derive(Subcommand)]
 enum Prog {
+    /// List an object's programs, with their types, sizes and maps.
+    List(list::Args),
     /// Print a program's instructions as verified and rewritten, or as machine code.
     Dump(dump::Args),
 }
 
+#[derive(Subcommand)]
+enum Map {
+    /// List an object's maps, with their kinds and types.
+    List(list::Args),
+}
+
+#[derive(Subcommand)]
+enum Gen {
+    /// Print a module with an object's programs, and its maps and variables as types of Rust or C.
+    Skeleton(skeleton::Args),
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(conformance::reordered(std::env::args_os())).command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
         Command::Verify(args) => verify::main(&args),
+        Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
+        Command::Prog(Prog::List(args)) => list::programs(&args),
+        Command::Map(Map::List(args)) => list::maps(&args),
+        Command::Cfg(args) => cfg::main(&args),
+        Command::Gen(Gen::Skeleton(args)) => skeleton::main(&args),
+        Command::Header(args) => header::main(&args),
         Command::Pack(args) => pack::main(&args),
         Command::Bench { .. } => Err(Failure::Usage(
             "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"
                 .to_owned(),
         )),
         Command::Conformance(args) => conformance::main(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,30 @@
 //! What all commands do with an object: open it, select a program, parse a type.
 
 use crate::failure::Failure;
-use skep::Object;
 use skep::abi::{Native, ProgramType, TYPES};
+use skep::{Error, Object};
+use std::io::Read;
+use std::path::Path;
+
+/// Reads and parses an object file; `-` is standard input.
+pub(crate) fn open(path: &Path) -> Result<Object, Error> {
+    Object::parse(&bytes(path)?)
+}
+
+/// The bytes of a file; `-` is standard input.
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let read = match is_stdin(path) {
+        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
+        false => std::fs::read(path).map(|read| bytes = read),
+    };
+    read.map(|()| bytes).map_err(|source| Error::Read { path: path.to_owned(), source })
+}
+
+/// Whether the path stands for standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
 
 /// The named program, or the only one.
 pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Failure> {

@@ -310,16 +310,10 @@ impl fmt::Display for Value {
 }
 
 /// The current contents of a module's maps. `typed` adds what only JSON shows.
-pub(crate) fn maps(
-    object: &Object,
-    module: &Module,
-    samples: &Samples,
-    typed: bool,
-) -> Result<Vec<MapReport>, Failure> {
+pub(crate) fn maps(module: &Module, samples: &Samples, typed: bool) -> Result<Vec<MapReport>, Failure> {
     let of = |(index, map)| -> Result<MapReport, Failure> {
         let mut report = report(module, samples, index, map)?;
-        if let Some((elements, complete)) =
-            contents::list(object, module, map).filter(|_| typed && !report.variables)
+        if let Some((elements, complete)) = contents::list(module, map).filter(|_| typed && !report.variables)
         {
             (report.contents, report.complete) = (Some(elements), Some(complete));
         }

@@ -1,10 +1,11 @@
 //! `skep run`: a program over a capture, or on given bytes.
 
-use crate::capture::{Frame, Reader, Writer, is_stdin};
+use crate::capture::{Frame, Reader, Writer};
 use crate::contents::Contents;
 use crate::failure::Failure;
+use crate::host::HostArgs;
 use crate::measure::{Batches, Timing};
-use crate::object::{choose, runnable_type};
+use crate::object::{self, choose, is_stdin, runnable_type};
 use crate::report::{self, Loaded};
 use crate::samples::Samples;
 use crate::settings::Settings;
@@ -14,7 +15,6 @@ use skep::abi::{Context, ProgramType};
 use skep::world::World;
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +72,11 @@ pub(crate) struct Args {
     /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 100 ns more.
     #[arg(long)]
     stats: bool,
+    #[command(flatten)]
+    host: HostArgs,
+    /// What a function of --host returns, instead of 0.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::host::result, requires = "host")]
+    host_returns: Vec<(String, i64)>,
     /// Maximum size of one map, in bytes.
     #[arg(long, value_name = "BYTES")]
     map_memory: Option<u64>,
@@ -92,7 +97,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         let text = "--interp runs the program alone: leave it out, or --world";
         return Err(Failure::Usage(text.into()));
     }
-    let mut object = Object::open(&args.object)?;
+    let inputs = [Some(&args.object), args.pcap.as_ref(), args.data_in.as_ref()];
+    if inputs.into_iter().flatten().filter(|path| is_stdin(path)).count() > 1 {
+        return Err(Failure::Usage("standard input can be the object or the data, not both".into()));
+    }
+    let mut object = object::open(&args.object)?;
     if args.btf.is_some() || args.settings.kconfig.is_some() {
         target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
@@ -121,7 +130,7 @@ fn load(
     len: u32,
     quiet: bool,
 ) -> Result<(Runtime, Module), Failure> {
-    let mut builder = Runtime::builder();
+    let mut builder = args.host.declare(Runtime::builder(), &args.host_returns)?;
     if let Some(bytes) = args.map_memory {
         builder = builder.map_memory(bytes);
     }
@@ -140,7 +149,7 @@ fn load(
     }
     let module = linker.load()?;
     runtime.enable_stats(args.stats && !quiet);
-    contents.fill(object, &module)?;
+    contents.fill(&module)?;
     Ok((runtime, module))
 }
 
@@ -248,7 +257,7 @@ fn over_capture(
         ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
         ns_per_packet_interp: interpreter.map(|timing| timing.median),
-        maps: report::maps(object, &module, &samples, args.json)?,
+        maps: report::maps(&module, &samples, args.json)?,
     };
     report::print(&capture, args.json)?;
     broken.map_or(Ok(()), Err)
@@ -346,9 +355,7 @@ fn on_data(
     object: &Object,
     name: &str,
 ) -> Result<(), Failure> {
-    let data = if is_stdin(path) { all_of_stdin() } else { std::fs::read(path) };
-    let data =
-        data.map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
+    let data = object::bytes(path)?;
     let len = u32::try_from(data.len())
         .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
     let (runtime, module) = load(args, world, object, name, len, false)?;
@@ -380,16 +387,10 @@ fn on_data(
         runs: args.repeat - left,
         ns_best: timing.map(|timing| timing.best),
         ns_median: timing.map(|timing| timing.median),
-        maps: report::maps(object, &module, &samples, args.json)?,
+        maps: report::maps(&module, &samples, args.json)?,
     };
     report::print(&data, args.json)?;
     Ok(())
-}
-
-fn all_of_stdin() -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::io::stdin().read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Input of a program: the bytes of a file, restored before each batch.

@@ -1,17 +1,19 @@
 //! `skep verify`: the verifier's verdicts on an object's programs, without loading anything.
 //!
 //! In text, a program takes one line, and a refused one a few more below it: its source line and the steps that led
-//! there. `--log` prints the whole walk first. With `--json` there is exactly one document in any case: a program
-//! that cannot be linked, or an object that cannot be read, is a verdict like any other.
+//! there. `--log` prints the whole walk first. With `--json` there is exactly one document in any case, a list: a
+//! program that cannot be linked, or an object that cannot be read, is a verdict like any other.
 
 use crate::facts;
 use crate::failure::Failure;
+use crate::host::HostArgs;
 use crate::kernels::{self, Format};
-use crate::object::program_type;
+use crate::object::{self, program_type};
 use crate::output::{self, Piece};
 use crate::target;
 use serde::Serialize;
 use skep::abi::ProgramType;
+use skep::function::Prototypes;
 use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified, VerifyOptions};
 use skep_kernels::Version;
 use std::fmt::Write;
@@ -19,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// BPF object file; with --kernels, any number of them.
+    /// BPF object files; `-` is standard input.
     #[arg(value_name = "OBJ", required = true)]
     objects: Vec<PathBuf>,
     /// Say for each of these releases of Linux (5.10,6.1,6.12) whether it will take the programs: accepted, refused or
     /// not certain, and what stands in the way. The types of a release are given with --btf 6.1=FILE.
     #[arg(long, value_name = "RELEASE,...", value_delimiter = ',',
-          conflicts_with_all = ["kernel", "strict_alignment", "privileged", "log", "facts"])]
+          conflicts_with_all = ["kernel", "host", "strict_alignment", "privileged", "log", "facts"])]
     kernels: Vec<Version>,
     /// Verify only this program.
     #[arg(long, value_name = "NAME")]
@@ -53,6 +55,8 @@ pub(crate) struct Args {
     /// if its types are used, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     /// Refuse memory accesses that are not aligned to their size.
     #[arg(long)]
     strict_alignment: bool,
@@ -86,6 +90,7 @@ impl Args {
 /// What `--json` prints for a program, or in place of one if there is none.
 #[derive(Default, Serialize)]
 struct Verdict {
+    object: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<String>,
     verdict: &'static str,
@@ -149,33 +154,37 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if args.kconfig.len() > 1 {
         return Err(Failure::Usage("--kconfig can be given several times only with --kernels".to_owned()));
     }
-    let [path] = &args.objects[..] else {
-        return Err(Failure::Usage("several objects can be verified only with --kernels".to_owned()));
-    };
-    let (verdicts, texts) = match programs(args, path) {
-        Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
-        Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
-        Err(Error::Object(error)) => {
-            return Err(Failure::Refused(format!("{}: {error}", path.display())));
+    let host = args.host.read()?;
+    let mut verdicts = Vec::new();
+    for path in &args.objects {
+        let (found, mut text): (Vec<Verdict>, Vec<Vec<Piece>>) = match programs(args, path) {
+            Ok((object, names)) => names.iter().map(|name| verify(args, &object, &host, name)).unzip(),
+            Err(error) => {
+                if !args.json {
+                    complain(path, &error);
+                }
+                (vec![Verdict::unread("object", None, &error)], Vec::new())
+            }
+        };
+        if args.objects.len() > 1 && !text.is_empty() {
+            text.insert(0, vec![(None, format!("{}\n", path.display()))]);
         }
-        Err(error) => return Err(error.into()),
-    };
-    let refused = verdicts.iter().any(|verdict: &Verdict| verdict.verdict == "refused");
-    if args.json {
-        match verdicts.as_slice() {
-            [only] => output::json(only)?,
-            all => output::json(&all)?,
+        if !args.json {
+            output::pieces(&text.concat())?;
         }
-    } else {
-        let texts: Vec<Vec<Piece>> = texts;
-        output::pieces(&texts.concat())?;
+        let named = |verdict| Verdict { object: path.display().to_string(), ..verdict };
+        verdicts.extend(found.into_iter().map(named));
     }
+    if args.json {
+        output::json(&verdicts)?;
+    }
+    let refused = verdicts.iter().any(|verdict| verdict.verdict == "refused");
     if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
 /// The object, and which of its programs to verify.
 fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
-    let mut object = Object::open(path)?;
+    let mut object = object::open(path)?;
     target::set(&mut object, &args.btf, args.kconfig.first().map(PathBuf::as_path), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
@@ -185,8 +194,15 @@ fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
     }
 }
 
+/// Complains about an object without programs to verify, on standard error. Others may follow.
+fn complain(path: &Path, error: &Error) {
+    let (text, place) = (error.to_string(), path.display().to_string());
+    let place = if text.contains(&place) { String::new() } else { format!("{place}: ") };
+    output::complaint(&format!("skep: {place}{text}\n"));
+}
+
 /// The report on one program, as JSON and as text.
-fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
+fn verify(args: &Args, object: &Object, host: &Prototypes, name: &str) -> (Verdict, Vec<Piece>) {
     let options = args.options();
     // Write errors are ignored: the reader of the log has closed it.
     let mut line = |line: &str| {
@@ -201,6 +217,7 @@ fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
         strict_alignment: args.strict_alignment,
         privileged: args.privileged,
         log,
+        host,
         ..VerifyOptions::default()
     };
     match object.verify_with(name, options, how) {

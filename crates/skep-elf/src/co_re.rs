@@ -131,15 +131,21 @@ impl<'a> CoRe<'a> {
         Self { local, target, budget: Budget(BUDGET), candidates: HashMap::new() }
     }
 
-    /// Applies a relocation to the instruction at `slot`.
-    pub(crate) fn apply(&mut self, record: Record, insns: &mut [Insn], slot: usize) -> Result<(), Fault> {
+    /// Applies a relocation to the instruction at `slot`. Returns what the target lacks, if that is why the instruction
+    /// must not be reached.
+    pub(crate) fn apply(
+        &mut self,
+        record: Record,
+        insns: &mut [Insn],
+        slot: usize,
+    ) -> Result<Option<String>, Fault> {
         let question = Question::from_number(record.question).ok_or("is of an unknown kind")?;
         let answer = self.resolve(record, question)?;
         let Some(insn) = insns.get_mut(slot) else { return Err("is about no instruction".into()) };
         let is_wide = matches!(insn, Insn::LoadImm64 { .. });
-        let reachable = match answer {
-            Some(answer) => patch::patch(insn, &answer)?,
-            None => false,
+        let (reachable, missing) = match answer {
+            Some(answer) => (patch::patch(insn, &answer)?, None),
+            None => (false, Some(self.name(record, question)?)),
         };
         if !reachable {
             let wall = Insn::Call { target: CallTarget::Helper(UNRELOCATED) };
@@ -148,7 +154,14 @@ impl<'a> CoRe<'a> {
                 *tail = wall;
             }
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// What a relocation is about, in words of C: `struct task_struct.comm`.
+    fn name(&self, record: Record, question: Question) -> Result<String, Fault> {
+        let path = Path::local(self.local, record.ty, question, self.local.string(record.path)?)?;
+        let members = path.members().map(|name| format!(".{name}"));
+        Ok(self.local.type_name(record.ty)? + &members.collect::<String>())
     }
 
     /// The target's answer; `None` if it has no such thing.

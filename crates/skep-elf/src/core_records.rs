@@ -54,7 +54,7 @@ pub fn relocate_core(
             "needs the kernel's types: give them with --btf".to_owned()
         } else {
             match co_re.apply(Record { ty, path, question: kind }, insns, slot as usize) {
-                Ok(()) => continue,
+                Ok(_) => continue,
                 Err(Fault::Reason(reason)) => reason.to_owned(),
                 Err(Fault::Types(error)) => error.to_string(),
             }

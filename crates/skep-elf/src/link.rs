@@ -13,6 +13,7 @@ mod relocate;
 mod symbols;
 
 use std::fmt;
+use std::sync::Arc;
 
 use skep_abi::{Extern, Function, LineInfo};
 use skep_btf::Btf;
@@ -63,6 +64,8 @@ pub(crate) struct Linked {
     pub(crate) lines: Vec<LineInfo>,
     /// What it refers to outside the object.
     pub(crate) externs: Vec<Extern>,
+    /// What the target lacks, by slot.
+    pub(crate) unresolved: Vec<(u32, Arc<str>)>,
 }
 
 /// Links a program, given by its name and the number of its function, with all functions that it reaches. `config` says
@@ -76,10 +79,12 @@ pub(crate) fn link(
     let symbols = Symbols::new(object, config, options);
     let mut code = code::assemble(object, name, function, symbols)?;
     lines::prototypes(object, &mut code.functions, &code.origins)?;
+    let mut unresolved = Vec::new();
     if let Some(target) = options.target {
         let target = (target, options.partial);
-        lines::relocate_to(object, target, &code.functions, &code.origins, &mut code.insns)?;
+        unresolved = lines::relocate_to(object, target, &code.functions, &code.origins, &mut code.insns)?;
     }
     let lines = lines::lines(object, &code.functions, &code.origins)?;
-    Ok(Linked { insns: code.insns, functions: code.functions, lines, externs: code.externs })
+    let (insns, functions, externs) = (code.insns, code.functions, code.externs);
+    Ok(Linked { insns, functions, lines, externs, unresolved })
 }

@@ -99,6 +99,7 @@ impl Program {
             target: self.target_as(program_type)?,
             btf: object.btf.clone(),
             externs: linked.externs,
+            unresolved: linked.unresolved,
             of: None,
         })
     }

@@ -30,7 +30,11 @@ const PERF: u32 = 0x2400;
 const ARGUMENTS: u32 = 16;
 const ARGUMENT: u32 = 8;
 /// Files that are opened with one of these are none of those which describe a descriptor.
-const NOT_TO_READ: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_DIRECTORY | libc::O_PATH | libc::O_TRUNC;
+pub(crate) const NOT_TO_READ: i32 =
+    libc::O_ACCMODE | libc::O_CREAT | libc::O_DIRECTORY | libc::O_PATH | libc::O_TRUNC;
+
+/// The same where probes are defined by writing.
+const NOT_TO_SEE: i32 = libc::O_DIRECTORY | libc::O_PATH;
 
 /// A program in the instructions of classic BPF.
 ///
@@ -44,8 +48,9 @@ const NOT_TO_READ: i32 = libc::O_ACCMODE | libc::O_CREAT | libc::O_DIRECTORY | l
 pub(crate) struct Filter(Vec<sock_filter>);
 
 impl Filter {
-    /// `network`: routing sockets and requests about devices are seen as well.
-    pub(crate) fn new(network: bool) -> Self {
+    /// `network`: routing sockets and requests about devices are seen as well. `probes`: so are all files that are
+    /// opened, what is written to high descriptors, and these system calls.
+    pub(crate) fn new(network: bool, probes: Option<&[libc::c_long]>) -> Self {
         let insn = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
         let load = |k| insn(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
         let equal = |k, jt, jf| insn(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
@@ -62,11 +67,15 @@ impl Filter {
         program.extend(SECOND.iter().flat_map(|&bpf| [equal(bpf, 0, 1), give(refuse)]));
         let (allow, notify) = (|| give(libc::SECCOMP_RET_ALLOW), || give(libc::SECCOMP_RET_USER_NOTIF));
         let and = |k| insn(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, k);
+        for number in probes.unwrap_or_default() {
+            program.extend([equal(*number as u32, 0, 1), notify()]);
+        }
         for (number, _) in READLINKS {
             program.extend([equal(*number as u32, 0, 1), notify()]);
         }
         for (number, _, flags) in OPENS {
-            let other = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, NOT_TO_READ as u32);
+            let not_seen = if probes.is_some() { NOT_TO_SEE } else { NOT_TO_READ };
+            let other = insn(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, not_seen as u32);
             let flags = load(ARGUMENTS + ARGUMENT * *flags as u32);
             program.extend([equal(*number as u32, 0, 4), flags, other, allow(), notify()]);
         }
@@ -105,6 +114,9 @@ impl Filter {
             rules.push((libc::SYS_socket, &routing));
             rules.extend(SOCKETS.iter().map(|number| (*number, &high[..])));
         }
+        if probes.is_some() {
+            rules.push((libc::SYS_write, &high));
+        }
         // What follows a number decides about all of its calls.
         for (number, rule) in rules {
             program.push(equal(number as u32, 0, rule.len() as u8));
@@ -130,7 +142,7 @@ mod tests {
     }
 
     fn with_argument(convention: u32, number: u32, argument: u32) -> u32 {
-        let Filter(program) = Filter::new(true);
+        let Filter(program) = Filter::new(true, None);
         let (mut at, mut loaded) = (0, 0);
         loop {
             let insn = program[at];
@@ -218,8 +230,8 @@ mod tests {
         assert_eq!(with_argument(AUDIT, libc::SYS_socket as u32, 16), libc::SECCOMP_RET_ALLOW);
         assert_eq!(with_argument(AUDIT, libc::SYS_socket as u32, 0), libc::SECCOMP_RET_ALLOW);
         assert_eq!(with_argument(AUDIT, libc::SYS_ioctl as u32, 0x8933), libc::SECCOMP_RET_USER_NOTIF);
-        let ordinary = Filter::new(false).0.len();
-        assert!(ordinary < Filter::new(true).0.len(), "without a network, sockets cost nothing");
+        let ordinary = Filter::new(false, None).0.len();
+        assert!(ordinary < Filter::new(true, None).0.len(), "without a network, sockets cost nothing");
     }
 
     #[test]

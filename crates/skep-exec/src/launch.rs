@@ -49,12 +49,13 @@ pub(crate) struct Prepared {
 }
 
 /// Starts a program under the filter, with that limit of descriptors. `network`: its routing sockets are served.
+/// `probes`: those of a world are, and events happen with these system calls.
 pub(crate) fn launch(
     command: &mut Command,
     types: Option<&std::path::Path>,
     probed: Vec<Mount>,
     limit: Option<libc::rlimit>,
-    network: bool,
+    (network, probes): (bool, Option<&[libc::c_long]>),
 ) -> Result<(Child, Listener, Prepared), Error> {
     use std::os::unix::ffi::OsStrExt;
     let (ours, theirs) = rustix::net::socketpair(
@@ -70,7 +71,7 @@ pub(crate) fn launch(
     // SAFETY: these calls cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let preparation = Preparation {
-        filter: Filter::new(network),
+        filter: Filter::new(network, probes),
         socket: theirs.as_raw_fd(),
         user: text(format!("{user} {user} 1").as_bytes())?,
         group: text(format!("{group} {group} 1").as_bytes())?,

@@ -50,6 +50,7 @@ mod netlink;
 mod perf;
 mod preload;
 mod probed;
+mod probes;
 mod process;
 mod procfs;
 mod refused;
@@ -104,6 +105,16 @@ pub enum Error {
         program: OsString,
         /// Why.
         why: String,
+    },
+    /// No event of a world can happen with that system call.
+    #[error(
+        "event {event}: no event happens with the system call {call} under a supervisor: choose another one"
+    )]
+    SystemCall {
+        /// The event.
+        event: String,
+        /// The system call.
+        call: String,
     },
     /// The types cannot be put in their place.
     #[error("cannot show {} as {}: is there such a file, and are mount namespaces allowed?", .path.display(), launch::types_path())]
@@ -202,12 +213,27 @@ impl Supervisor {
         let files = files::Files::new();
         let front = preload::prepare(self.front, command, files.as_ref())?;
         let types = self.types.is_some();
-        let probed = files.as_ref().map(|files| probed::prepare(files, types)).unwrap_or_default();
+        let engine = self.system.engine();
+        let machine = engine.world().filter(|_| engine.has_probes()).map(|world| world.machine());
+        let machine = machine.as_deref().map(|machine| &machine.probes);
+        let calls = machine.map(system_calls).transpose()?;
+        let prepared = files.as_ref().ok().zip(machine);
+        let prepared = prepared.map(|(files, probes)| probes::prepare(files, probes)).transpose();
+        let prepared = prepared.map_err(supervise("files of probes"))?;
+        let mut probed =
+            files.as_ref().map(|files| probed::prepare(files, types, machine)).unwrap_or_default();
+        probed.extend(prepared.iter().flat_map(|prepared| prepared.mounts.clone()));
+        let probes = prepared.and_then(|prepared| probes::Probes::new(engine, prepared));
         // Each object is a descriptor here; the application has its own limit.
         let limit = Limit::raise();
         let before = limit.as_ref().map(|limit| limit.0);
-        let (mut child, listener, prepared) =
-            launch::launch(command, self.types.as_deref(), probed, before, network.is_some())?;
+        let (mut child, listener, prepared) = launch::launch(
+            command,
+            self.types.as_deref(),
+            probed,
+            before,
+            (network.is_some(), calls.as_deref()),
+        )?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.
             let _ended = child.kill().and_then(|()| child.wait());
@@ -230,6 +256,7 @@ impl Supervisor {
             trace: self.trace,
             groups: groups::Watched::default(),
             network,
+            probes,
             front,
         };
         let (served, status) = thread::scope(|scope| {
@@ -259,6 +286,17 @@ impl Supervisor {
         });
         served.and(status)
     }
+}
+
+/// The numbers of the system calls with which events of a world happen.
+fn system_calls(probes: &skep::world::Probes) -> Result<Vec<libc::c_long>, Error> {
+    let calls = probes.events().filter_map(|event| Some((event, event.system_call.as_deref()?)));
+    let numbers = calls.map(|(event, call)| {
+        let unknown = || Error::SystemCall { event: event.name.clone(), call: call.to_owned() };
+        probes::call_number(call).ok_or_else(unknown)
+    });
+    let numbers: Result<std::collections::BTreeSet<_>, _> = numbers.collect();
+    Ok(numbers?.into_iter().collect())
 }
 
 /// How many CPUs clients of the system call assume: per-CPU values have so many parts.

@@ -1,8 +1,8 @@
 //! Maps and perf events that a process maps or waits for: mmap(2) and epoll_ctl(2) of their descriptors.
 //!
-//! An array with `BPF_F_MMAPABLE` and a ring buffer are files of memory ([`skep::Map::file`]), so the kernel maps them
-//! once it was looked at what the process asks for. No memory file can be waited for: in its place the process's epoll
-//! descriptor gets the map's bell ([`skep::Map::bell`]), and so it is with perf events ([`perf`]).
+//! An array with `BPF_F_MMAPABLE`, a ring buffer and an arena are files of memory ([`skep::Map::file`]), so the kernel
+//! maps them once it was looked at what the process asks for. No memory file can be waited for: in its place the
+//! process's epoll descriptor gets the map's bell ([`skep::Map::bell`]), and so it is with perf events ([`perf`]).
 
 use crate::listener::Answer;
 use crate::perf;
@@ -13,14 +13,17 @@ use skep::sys::SysEngine;
 use skep_sys::{Errno, MapObject, Object};
 use std::sync::Arc;
 
-/// Kinds of maps: arrays, ring buffers, user ring buffers.
+/// Kinds of maps: arrays, ring buffers, user ring buffers, arenas.
 const ARRAY: u32 = 2;
 const RINGBUF: u32 = 27;
 const USER_RINGBUF: u32 = 31;
+const ARENA: u32 = 33;
 /// `BPF_F_RDONLY_PROG`
 const F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_MMAPABLE`
 const F_MMAPABLE: u32 = 1 << 10;
+/// The bits of mmap(2)'s flags that say whether a mapping is shared.
+const MAP_TYPE: u64 = 0xf;
 /// The bits that say what an epoll descriptor waits for; the others say how.
 const WAITED_FOR: u32 = 0x0fff_ffff;
 
@@ -28,6 +31,8 @@ const WAITED_FOR: u32 = 0x0fff_ffff;
 enum Target {
     Map(Arc<MapObject<SysEngine>>),
     Event(Arc<PerfEvent>),
+    /// Of a probe, which has no samples.
+    Probe,
 }
 
 /// What a descriptor refers to, if it is that.
@@ -35,6 +40,9 @@ fn target_of(process: &Process<'_>, descriptor: i32) -> Option<Target> {
     let (file, _) = process.file(descriptor).ok()?;
     if let Some(event) = process.table.find_event(file) {
         return Some(Target::Event(event));
+    }
+    if process.table.find_probe(file).is_some() {
+        return Some(Target::Probe);
     }
     match process.table.find(file)?.object() {
         Object::Map(map) => Some(Target::Map(Arc::clone(map))),
@@ -47,6 +55,7 @@ impl Target {
         match self {
             Self::Map(map) => map.map().map().bell(),
             Self::Event(event) => Some(event.bell()),
+            Self::Probe => None,
         }
     }
 
@@ -54,22 +63,71 @@ impl Target {
         match self {
             Self::Map(map) => map.map().map().ring_query(0) != 0,
             Self::Event(event) => event.has_unread(),
+            Self::Probe => false,
         }
     }
 }
 
 /// A shared mapping of a file, which the kernel makes if Linux would make it of such a map.
 pub(crate) fn mmap(process: &Process<'_>, arguments: [u64; 6]) -> Answer {
-    let [_, len, protection, _, descriptor, offset] = arguments;
+    let [address, len, protection, flags, descriptor, offset] = arguments;
     let writes = protection & libc::PROT_WRITE as u64 != 0;
     let map = match target_of(process, descriptor as i32) {
         Some(Target::Map(map)) => map,
         Some(Target::Event(event)) => return perf::mmap(&event, len, writes, offset),
+        Some(Target::Probe) => return Answer::Error(Errno::EINVAL),
         None => return Answer::Continue,
     };
-    match may_map(&map, len, offset, writes) {
+    let answer = match map.kind() {
+        ARENA => may_map_arena(process, &map, descriptor as i32, Wanted { address, len, flags, offset }),
+        _ => may_map(&map, len, offset, writes),
+    };
+    match answer {
         Ok(()) => Answer::Continue,
         Err(error) => Answer::Error(error),
+    }
+}
+
+/// What mmap(2) asks for.
+struct Wanted {
+    address: u64,
+    len: u64,
+    flags: u64,
+    offset: u64,
+}
+
+/// An arena has the same addresses in all its mappings: those of `map_extra`, or of the first one, whose place the
+/// kernel chooses. That place is looked up when it matters: for the next mapping, or for a program's load.
+fn may_map_arena(
+    process: &Process<'_>,
+    map: &MapObject<SysEngine>,
+    descriptor: i32,
+    wanted: Wanted,
+) -> Result<(), Errno> {
+    let Wanted { address, len, flags, offset } = wanted;
+    let arena = map.map().map().arena().ok_or(Errno::EINVAL)?;
+    // A private mapping would show programs nothing.
+    if offset != 0 || flags & MAP_TYPE == libc::MAP_PRIVATE as u64 {
+        return Err(Errno::EINVAL);
+    }
+    if len > 1 << 32 {
+        return Err(Errno::E2BIG);
+    }
+    if arena.known_start().is_none() {
+        let (file, _) = process.file(descriptor)?;
+        if let Some(first) = process.mapping_of(file) {
+            arena.set_start(first);
+        }
+    }
+    let page = rustix::param::page_size() as u64;
+    let len = len.checked_next_multiple_of(page).ok_or(Errno::EINVAL)?;
+    match arena.known_start() {
+        None if len > arena.len() => Err(Errno::EINVAL),
+        None => Ok(()),
+        Some(_) if len > arena.len() => Err(Errno::E2BIG),
+        Some(start) if start != address && flags & libc::MAP_FIXED as u64 != 0 => Err(Errno::EBUSY),
+        Some(start) if start != address || len != arena.len() => Err(Errno::EINVAL),
+        Some(_) => Ok(()),
     }
 }
 

@@ -52,8 +52,6 @@ pub(crate) struct Network {
     state: Mutex<State>,
     /// Answers come from here.
     socket: OwnedFd,
-    /// Held while a descriptor is chosen.
-    choosing: Mutex<()>,
 }
 
 /// What requests have attached.
@@ -89,7 +87,7 @@ impl Network {
     pub(crate) fn new(world: World) -> std::io::Result<Self> {
         let socket = socket(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
             .map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
-        Ok(Self { world, state: Mutex::new(State::default()), socket, choosing: Mutex::new(()) })
+        Ok(Self { world, state: Mutex::new(State::default()), socket })
     }
 
     /// A process opens a routing socket.
@@ -99,19 +97,9 @@ impl Network {
         if !matches!(kind & !flags, libc::SOCK_RAW | libc::SOCK_DGRAM) {
             return Verdict::Continue;
         }
-        self.install(process, kind & flags)
-            .map_or_else(Verdict::Error, |number| Verdict::Value(number.into()))
-    }
-
-    fn install(&self, process: &Process<'_>, flags: i32) -> Result<i32, Errno> {
-        let theirs = socket(flags)?;
-        let _choosing = self.choosing.lock();
-        let free = HIGH.clone().find(|number| !process.has_descriptor(*number as i32));
-        let number = free.ok_or(Errno::EMFILE)?;
-        let close = if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let added = process.listener.add_at(process.call, theirs.as_fd(), close, number);
-        // The number is above the process's limit.
-        added.map_err(|error| if error == Errno::EBADF { Errno::EMFILE } else { error })
+        let given = socket(kind & flags)
+            .and_then(|theirs| give_high(process, &theirs, kind & libc::SOCK_CLOEXEC != 0));
+        given.map_or_else(Verdict::Error, |number| Verdict::Value(number.into()))
     }
 
     /// A process sends: by sendto(2), or a message by sendmsg(2).
@@ -246,6 +234,18 @@ impl Network {
         let len = if flags & libc::MSG_TRUNC != 0 { whole } else { bytes.len() };
         given.map_or_else(Verdict::Error, |()| Verdict::Value(len as i64))
     }
+}
+
+/// Gives a process a file under a number that the filter looks for.
+pub(crate) fn give_high(process: &Process<'_>, file: &OwnedFd, closes: bool) -> Result<i32, Errno> {
+    // One at a time chooses a number.
+    static CHOOSING: Mutex<()> = Mutex::new(());
+    let _choosing = CHOOSING.lock();
+    let free = HIGH.clone().find(|number| !process.has_descriptor(*number as i32));
+    let close = if closes { libc::O_CLOEXEC } else { 0 };
+    let added = process.listener.add_at(process.call, file.as_fd(), close, free.ok_or(Errno::EMFILE)?);
+    // The number is above the process's limit.
+    added.map_err(|error| if error == Errno::EBADF { Errno::EMFILE } else { error })
 }
 
 /// Whether a request of ioctl(2) is answered from the world.

@@ -6,11 +6,14 @@
 mod attr;
 
 use crate::listener::Answer;
+use crate::probes::{self, Probes};
 use crate::process::Process;
-use attr::{Attr, FIRST_SIZE, LARGEST};
+pub(crate) use attr::Attr;
+use attr::{FIRST_SIZE, LARGEST};
 use rustix::fd::AsFd;
+use skep::sys::SysEngine;
 use skep::{PerfEvent, PerfMapError};
-use skep_sys::{Caller, Errno};
+use skep_sys::{Caller, Errno, System};
 use std::sync::Arc;
 
 /// The name of its file.
@@ -20,26 +23,33 @@ const FD_NO_GROUP: u64 = 1;
 const FD_CLOEXEC: u64 = 8;
 
 /// `PERF_EVENT_IOC_*` of `linux/perf_event.h`.
-mod request {
-    pub(super) const ENABLE: u32 = 0x2400;
-    pub(super) const DISABLE: u32 = 0x2401;
-    pub(super) const RESET: u32 = 0x2403;
-    pub(super) const ID: u32 = 0x8008_2407;
-    pub(super) const SET_BPF: u32 = 0x4004_2408;
-    pub(super) const PAUSE_OUTPUT: u32 = 0x4004_2409;
-    pub(super) const REFRESH: u32 = 0x2402;
-    pub(super) const PERIOD: u32 = 0x4008_2404;
-    pub(super) const SET_OUTPUT: u32 = 0x2405;
-    pub(super) const SET_FILTER: u32 = 0x4008_2406;
-    pub(super) const QUERY_BPF: u32 = 0xc008_240a;
-    pub(super) const MODIFY_ATTRIBUTES: u32 = 0x4008_240b;
+pub(crate) mod request {
+    pub(crate) const ENABLE: u32 = 0x2400;
+    pub(crate) const DISABLE: u32 = 0x2401;
+    pub(crate) const RESET: u32 = 0x2403;
+    pub(crate) const ID: u32 = 0x8008_2407;
+    pub(crate) const SET_BPF: u32 = 0x4004_2408;
+    pub(crate) const PAUSE_OUTPUT: u32 = 0x4004_2409;
+    pub(crate) const REFRESH: u32 = 0x2402;
+    pub(crate) const PERIOD: u32 = 0x4008_2404;
+    pub(crate) const SET_OUTPUT: u32 = 0x2405;
+    pub(crate) const SET_FILTER: u32 = 0x4008_2406;
+    pub(crate) const QUERY_BPF: u32 = 0xc008_240a;
+    pub(crate) const MODIFY_ATTRIBUTES: u32 = 0x4008_240b;
 }
 
 /// A perf event is opened: ours, if it is for samples of programs.
-pub(crate) fn open(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
+pub(crate) fn open(probes: Option<&Probes>, process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
     let [attr, pid, cpu, group, flags, _] = arguments;
     // What cannot be read, or has no size that there is, is the kernel's to refuse.
-    let Some(attr) = read_attr(process, attr).filter(Attr::is_bpf_output) else { return Answer::Continue };
+    let attr = read_attr(process, attr);
+    if let (Some(probes), Some(attr)) = (probes, &attr)
+        && probes::is_probe(attr.half(0))
+    {
+        let opened = probes::open(probes, process, attr, arguments);
+        return opened.map_or_else(Answer::Error, Answer::Value);
+    }
+    let Some(attr) = attr.filter(Attr::is_bpf_output) else { return Answer::Continue };
     open_ours(process, &attr, (pid as i32, cpu as i32), group as i32, flags)
         .map_or_else(Answer::Error, Answer::Value)
 }
@@ -99,8 +109,11 @@ pub(crate) fn mmap(event: &PerfEvent, len: u64, writes: bool, offset: u64) -> An
 }
 
 /// A request to a perf event.
-pub(crate) fn ioctl(process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
+pub(crate) fn ioctl(system: &System<SysEngine>, process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
     let [descriptor, request, argument, ..] = arguments;
+    if let Some(opened) = process.opened_probe(descriptor as i32) {
+        return probes::ioctl(system, process, &opened, (request as u32, argument));
+    }
     let Some(event) = process.event(descriptor as i32) else {
         let sets_program = request as u32 == request::SET_BPF;
         if sets_program && process.is_perf_event_of_kernel(descriptor as i32) {

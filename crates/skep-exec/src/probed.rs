@@ -10,6 +10,7 @@
 //! | `/proc/kallsyms` | libbpf and cilium/ebpf, for addresses of symbols; bpftool |
 
 use crate::files::Files;
+use skep::world::Probes;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -63,6 +64,9 @@ const MISSING: &[&str] = &[
     "UPROBE_EVENTS",
 ];
 
+/// Of these what a world with probes has.
+const OF_PROBES: &[&str] = &["BPF_EVENTS", "KALLSYMS", "KPROBE_EVENTS", "TRACING", "UPROBE_EVENTS"];
+
 /// Numbers that anybody may read.
 const SETTINGS: &[(&str, &str)] = &[
     ("net/core/bpf_jit_enable", "1\n"),
@@ -80,15 +84,15 @@ pub(crate) type Mount = (CString, CString, libc::c_ulong);
 ///
 /// The first mount is `/proc` itself at another place. Linux lets nobody mount a new `/proc` in a namespace (as
 /// sandboxes do) unless there is one without mounts over its files.
-pub(crate) fn prepare(files: &Files, types: bool) -> Vec<Mount> {
-    let text = configuration(types);
+pub(crate) fn prepare(files: &Files, types: bool, probes: Option<&Probes>) -> Vec<Mount> {
+    let text = configuration(types, probes.is_some());
     let release = rustix::system::uname();
     let boot = format!("/boot/config-{}", release.release().to_string_lossy());
     let mut all = vec![
         ("config".to_owned(), boot, text.clone().into_bytes()),
         ("config.gz".to_owned(), "/proc/config.gz".to_owned(), stored(text.as_bytes())),
-        // There is no symbol of a kernel that a program could name.
-        ("kallsyms".to_owned(), "/proc/kallsyms".to_owned(), Vec::new()),
+        // There is no symbol of a kernel that a program could name but those of the world.
+        ("kallsyms".to_owned(), "/proc/kallsyms".to_owned(), symbols(probes).into_bytes()),
     ];
     for (setting, value) in SETTINGS {
         let path = format!("/proc/sys/{setting}");
@@ -105,7 +109,14 @@ pub(crate) fn prepare(files: &Files, types: bool) -> Vec<Mount> {
     std::iter::once_with(whole).chain(mounts).flatten().collect()
 }
 
-fn configuration(types: bool) -> String {
+/// The functions of the world, as the kernel lists its own.
+fn symbols(probes: Option<&Probes>) -> String {
+    let mut all: Vec<_> = probes.into_iter().flat_map(Probes::functions).collect();
+    all.sort_by_key(|function| function.address);
+    all.iter().map(|function| format!("{:016x} T {}\n", function.address, function.name)).collect()
+}
+
+fn configuration(types: bool, probes: bool) -> String {
     let mut text = HEADER.to_owned();
     for (name, value) in OFFERED {
         text.push_str(&format!("CONFIG_{name}={value}\n"));
@@ -113,7 +124,12 @@ fn configuration(types: bool) -> String {
     if types {
         text.push_str("CONFIG_DEBUG_INFO_BTF=y\n");
     }
-    for name in MISSING.iter().chain((!types).then_some(&"DEBUG_INFO_BTF")) {
+    let of_probes = |name: &&&str| probes && OF_PROBES.contains(name);
+    for name in MISSING.iter().filter(of_probes) {
+        text.push_str(&format!("CONFIG_{name}=y\n"));
+    }
+    let missing = MISSING.iter().filter(|name| !of_probes(name));
+    for name in missing.chain((!types).then_some(&"DEBUG_INFO_BTF")) {
         text.push_str(&format!("# CONFIG_{name} is not set\n"));
     }
     text
@@ -152,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_configuration_fits_a_block_and_says_whether_there_are_types() {
-        let (with, without) = (configuration(true), configuration(false));
+        let (with, without) = (configuration(true, false), configuration(false, false));
         assert!(with.contains("\nCONFIG_DEBUG_INFO_BTF=y\n") && !with.contains("CONFIG_DEBUG_INFO_BTF is"));
         assert!(without.contains("\n# CONFIG_DEBUG_INFO_BTF is not set\n"));
         assert!(with.len() < 65_536);

@@ -5,21 +5,19 @@ use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
 use crate::memory;
 use crate::netlink;
+use crate::probes::{self, Opened, Probes};
 use crate::procfs::written;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
-use skep::sys::SysEngine;
-use skep_sys::{Access, Caller, ControlGroup, Errno, Handle, Object};
+use skep::sys::{ProbeEvent, SysEngine};
+use skep_sys::{Access, Caller, ControlGroup, Errno, Handle};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The kind of arenas.
-const ARENA: u32 = 33;
 
 /// A process that has made a call.
 pub(crate) struct Process<'a> {
@@ -30,6 +28,8 @@ pub(crate) struct Process<'a> {
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
+    /// The world's probes, if it has any.
+    pub(crate) probes: Option<&'a Probes>,
     /// Where it is noted what lacks.
     pub(crate) engine: &'a SysEngine,
     /// Signals of the whole process that waited when it was last asked.
@@ -77,14 +77,24 @@ impl Process<'_> {
 
     /// The file of an object, to be given to the process.
     fn file_for(&self, handle: &Handle<SysEngine>) -> Result<OwnedFd, Errno> {
-        if let Object::Map(map) = handle.object()
-            && map.kind() == ARENA
-        {
-            // Its memory cannot be mapped: refused, as by a kernel without such maps.
-            self.engine.note_lack("map kind", "arena");
-            return Err(Errno::EINVAL);
-        }
         self.table.open(handle)
+    }
+
+    /// Where it has mapped a file from its beginning on: the lowest such address.
+    pub(crate) fn mapping_of(&self, (device, inode): FileId) -> Option<u64> {
+        let maps = std::fs::read_to_string(self.path("maps")).ok()?;
+        let at = maps.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (range, offset) = (words.next()?, words.nth(1)?);
+            let (on, file) = (words.next()?, words.next()?);
+            let (major, minor) = on.split_once(':')?;
+            let number = |text| u32::from_str_radix(text, 16).ok();
+            let same = rustix::fs::makedev(number(major)?, number(minor)?) == device
+                && file.parse() == Ok(inode)
+                && offset.trim_start_matches('0').is_empty();
+            same.then(|| u64::from_str_radix(range.split_once('-')?.0, 16).ok()).flatten()
+        });
+        self.still(at).ok().flatten()
     }
 
     /// Whether a descriptor is open.
@@ -96,6 +106,44 @@ impl Process<'_> {
     pub(crate) fn event(&self, descriptor: i32) -> Option<Arc<PerfEvent>> {
         let (file, _) = self.file(descriptor).ok()?;
         self.table.find_event(file)
+    }
+
+    /// The perf event of a descriptor, if it is one of a probe.
+    pub(crate) fn opened_probe(&self, descriptor: i32) -> Option<Arc<Opened>> {
+        self.probes?;
+        let (file, _) = self.file(descriptor).ok()?;
+        self.table.find_probe(file)
+    }
+
+    /// The number of its process; `None` if it is gone.
+    pub(crate) fn group(&self) -> Option<u32> {
+        self.status("Tgid:")
+    }
+
+    /// The process of a thread of that number.
+    pub(crate) fn group_of(&self, thread: u32) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    }
+
+    /// The file that a path of its leads to.
+    pub(crate) fn file_of(&self, directory: Option<i32>, path: &[u8]) -> Result<FileId, Errno> {
+        let path = self.start(directory, path)?;
+        let status = fstat(self.open(&path, OFlags::PATH, Mode::empty())?).map_err(number)?;
+        Ok((status.st_dev, status.st_ino))
+    }
+
+    /// The same for an ordinary file.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] for others.
+    pub(crate) fn ordinary_file(&self, path: &[u8]) -> Result<FileId, Errno> {
+        let status = fstat(self.look_at(path)?).map_err(number)?;
+        if !rustix::fs::FileType::from_raw_mode(status.st_mode).is_file() {
+            return Err(Errno::EBADF);
+        }
+        Ok((status.st_dev, status.st_ino))
     }
 
     /// Whether a descriptor is a perf event of the kernel's.
@@ -211,6 +259,11 @@ impl Caller<SysEngine> for Process<'_> {
         self.listener.add(self.call, file.as_fd())
     }
 
+    fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
+        let (file, _) = self.file(descriptor).ok()?;
+        self.mapping_of(file)
+    }
+
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
         let file = written("bpf_iter", bytes)?;
         self.listener.add(self.call, file.as_fd())
@@ -260,6 +313,11 @@ impl Caller<SysEngine> for Process<'_> {
     fn user(&mut self) -> u32 {
         // It waits for its answer: if it has gone meanwhile, nobody will ask.
         self.status("Uid:").unwrap_or_default()
+    }
+
+    fn task(&mut self) -> Option<(u32, u32)> {
+        let process = self.status("Tgid:")?;
+        Some((process, self.call.thread))
     }
 
     fn interrupted(&mut self) -> bool {
@@ -332,6 +390,27 @@ impl Caller<SysEngine> for Process<'_> {
         }
         let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
         self.table.find((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)
+    }
+
+    fn probe(&mut self, descriptor: i32) -> Result<Arc<ProbeEvent>, Errno> {
+        let opened = self.opened_probe(descriptor).ok_or(Errno::EBADF)?;
+        Ok(Arc::clone(&opened.event))
+    }
+
+    fn probe_of(&mut self, process: u32, descriptor: i32) -> Result<Arc<ProbeEvent>, Errno> {
+        let file = rustix::fs::stat(format!("/proc/{process}/fd/{descriptor}")).or(Err(Errno::EBADF))?;
+        let opened = self.table.find_probe((file.st_dev, file.st_ino)).ok_or(Errno::ENOTSUPP)?;
+        Ok(Arc::clone(&opened.event))
+    }
+
+    fn binary(&mut self, path: &[u8]) -> Result<String, Errno> {
+        let probes = self.probes.ok_or(Errno::ENOENT)?;
+        let path = probes::named(self, probes, path)?;
+        path.into_os_string().into_string().or(Err(Errno::ENOENT))
+    }
+
+    fn has_process(&mut self, process: u32) -> bool {
+        self.group_of(process).is_some()
     }
 
     fn perf_event(&mut self, descriptor: i32) -> Result<Arc<PerfEvent>, Errno> {

@@ -10,6 +10,7 @@
 //! changed by another thread during the call gives that process nothing but another answer about itself.
 
 use crate::arch::{OPENS, READLINKS};
+use crate::filter::NOT_TO_READ;
 use crate::listener::Answer;
 use crate::process::Process;
 use crate::table::number;
@@ -33,6 +34,15 @@ pub(crate) fn answer(system: &System<SysEngine>, process: &mut Process<'_>) -> A
         return if place.folder == "fd" { link(process, &handle, into, len) } else { Answer::Continue };
     }
     if let Some((_, path, flags)) = OPENS.iter().find(|(number, ..)| *number == call) {
+        if let Some(probes) = process.probes {
+            let flags = arguments[*flags] as i32;
+            if let Some(answer) = probes.opened(process, (directory(*path), arguments[*path]), flags) {
+                return answer;
+            }
+            if flags & NOT_TO_READ != 0 {
+                return Answer::Continue;
+            }
+        }
         let Some((place, handle)) = named(process, directory(*path), arguments[*path]) else {
             let opened = Opened {
                 directory: directory(*path),
@@ -159,7 +169,7 @@ fn pin(system: &System<SysEngine>, process: &mut Process<'_>, opened: &Opened) -
 }
 
 /// Gives a process a file.
-fn give(process: &Process<'_>, file: Result<OwnedFd, Errno>, closed_on_exec: bool) -> Answer {
+pub(crate) fn give(process: &Process<'_>, file: Result<OwnedFd, Errno>, closed_on_exec: bool) -> Answer {
     let flags = if closed_on_exec { libc::O_CLOEXEC } else { 0 };
     let added = file.and_then(|file| process.listener.add_with(process.call, file.as_fd(), flags));
     added.map_or_else(Answer::Error, |descriptor| Answer::Value(descriptor.into()))

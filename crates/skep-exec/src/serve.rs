@@ -7,6 +7,7 @@ use crate::listener::{Answer, Call, Listener};
 use crate::mapped;
 use crate::netlink::{self, Network};
 use crate::perf;
+use crate::probes::Probes;
 use crate::process::Process;
 use crate::procfs;
 use crate::refused;
@@ -24,6 +25,8 @@ use std::time::Instant;
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS: u64 = 0xcafe_4a11;
+/// `TRACEFS_MAGIC`.
+const TRACE_FS: u64 = 0x7472_6163;
 /// How long closed files, and threads for a turn that another has kept, may wait, in milliseconds.
 const CLOSING: i64 = 200;
 /// How long a process may leave records unread before it is woken again, in milliseconds.
@@ -62,6 +65,8 @@ pub(crate) struct Server {
     pub(crate) groups: Watched,
     /// The world's devices, if processes shall see them.
     pub(crate) network: Option<Network>,
+    /// The world's probes, if it has any.
+    pub(crate) probes: Option<Probes>,
     /// What the library in the processes asks for, if it is there.
     pub(crate) front: Option<Front>,
 }
@@ -84,6 +89,11 @@ impl Server {
                 self.hire(scope, &crew);
             }
             scope.spawn(|| self.close(scope, &crew));
+            if let Some(probes) = self.probes.as_ref().filter(|probes| probes.has_timed()) {
+                scope.spawn(|| {
+                    probes.keep_time(self.system.engine(), &crew.turn);
+                });
+            }
         });
         self.table.settle(true);
         crew.failed.into_inner().map_or(Ok(()), Err)
@@ -158,10 +168,17 @@ impl Server {
             call,
             bpffs: self.bpffs,
             groups: &self.groups,
+            probes: self.probes.as_ref(),
             engine: self.system.engine(),
             shared_signals: 0,
         };
         let [first, second, third, ..] = call.arguments;
+        if let Some(probes) = &self.probes {
+            probes.entered(&process);
+            if call.number == libc::SYS_write {
+                return probes.written(&mut process, call.arguments);
+            }
+        }
         if let Some(network) = &self.network {
             let (arguments, process) = (call.arguments, &mut process);
             match call.number {
@@ -191,8 +208,10 @@ impl Server {
                 })
             }
             libc::SYS_mmap => return mapped::mmap(&process, call.arguments),
-            libc::SYS_perf_event_open => return perf::open(&mut process, call.arguments),
-            libc::SYS_ioctl => return perf::ioctl(&mut process, call.arguments),
+            libc::SYS_perf_event_open => {
+                return perf::open(self.probes.as_ref(), &mut process, call.arguments);
+            }
+            libc::SYS_ioctl => return perf::ioctl(&self.system, &mut process, call.arguments),
             libc::SYS_epoll_ctl => return mapped::epoll_ctl(&mut process, call.arguments),
             libc::SYS_statfs => return statfs(&mut process, Some(first), 0, second),
             libc::SYS_fstatfs => return statfs(&mut process, None, first as i32, second),
@@ -234,13 +253,16 @@ fn statfs(process: &mut Process<'_>, path: Option<u64>, descriptor: i32, into: u
     };
     // What cannot be looked at is the kernel's to refuse.
     let Ok(file) = file else { return Answer::Continue };
-    if !process.is_bpffs(&file) {
-        return Answer::Continue;
-    }
+    let traces = |probes: &Probes| crate::table::id_of(&file).is_ok_and(|id| probes.is_root(id));
+    let kind = match process.probes {
+        _ if process.is_bpffs(&file) => BPF_FS,
+        Some(probes) if traces(probes) => TRACE_FS,
+        _ => return Answer::Continue,
+    };
     let Ok(status) = rustix::fs::fstatfs(&file) else { return Answer::Continue };
     // The numbers of the structure, in its order; the kind of file system is the first.
     let mut words = [0u64; 15];
-    words[0] = BPF_FS;
+    words[0] = kind;
     words[1] = status.f_bsize as u64;
     words[8] = status.f_namelen as u64;
     words[9] = status.f_frsize as u64;

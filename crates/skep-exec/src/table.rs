@@ -21,6 +21,7 @@
 //! of their own keep, and map, the file that is not counted.
 
 use crate::front;
+use crate::probes::Opened;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -79,6 +80,7 @@ impl std::fmt::Debug for Files {
 enum Held {
     Object(Handle<SysEngine>),
     Event(Arc<PerfEvent>),
+    Probe(Arc<Opened>),
 }
 
 /// A file that is an object.
@@ -105,7 +107,7 @@ impl Table {
     pub(crate) fn find(&self, id: FileId) -> Option<Handle<SysEngine>> {
         match &self.files.lock().by_id.get(&id)?.held {
             Held::Object(handle) => Some(handle.clone()),
-            Held::Event(_) => None,
+            Held::Event(_) | Held::Probe(_) => None,
         }
     }
 
@@ -113,8 +115,25 @@ impl Table {
     pub(crate) fn find_event(&self, id: FileId) -> Option<Arc<PerfEvent>> {
         match &self.files.lock().by_id.get(&id)?.held {
             Held::Event(event) => Some(Arc::clone(event)),
-            Held::Object(_) => None,
+            Held::Object(_) | Held::Probe(_) => None,
         }
+    }
+
+    /// The perf event of a file that is one of a probe.
+    pub(crate) fn find_probe(&self, id: FileId) -> Option<Arc<Opened>> {
+        match &self.files.lock().by_id.get(&id)?.held {
+            Held::Probe(probe) => Some(Arc::clone(probe)),
+            Held::Object(_) | Held::Event(_) => None,
+        }
+    }
+
+    /// Opens a file for a perf event of a probe.
+    pub(crate) fn open_probe(&self, number: u32, probe: Opened) -> Result<OwnedFd, Errno> {
+        let memory = counted(&empty("perf_event")?)?;
+        let opened = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let opened = opened.map_err(self::number)?;
+        self.add(&mut self.files.lock(), Held::Probe(Arc::new(probe)), memory, (EVENT, number))?;
+        Ok(opened)
     }
 
     /// A number for a perf event.
@@ -263,7 +282,7 @@ impl File {
                 Object::Map(map) => Some(map),
                 _ => None,
             },
-            Held::Event(_) => None,
+            Held::Event(_) | Held::Probe(_) => None,
         }
     }
 
@@ -287,7 +306,7 @@ fn memory_of(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
     {
         return counted(&file);
     }
-    counted(&empty(object)?)
+    counted(&empty(object.file_name())?)
 }
 
 /// Opens a memory file again, so that it counts as open.
@@ -299,9 +318,8 @@ fn counted(file: &impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(memory)
 }
 
-/// An empty file for an object.
-fn empty(object: &Object<SysEngine>) -> Result<OwnedFd, Errno> {
-    let name = object.file_name();
+/// An empty file of that name.
+fn empty(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know that flag.

@@ -41,6 +41,8 @@ pub(crate) struct Code {
     loads: Option<Arc<Loads>>,
     /// The program's arena. Required for programs that access one.
     pub(crate) arena: Option<ArenaLink>,
+    /// What is charged when control reaches a slot ([`skep_abi::EndsLink`]); empty if nothing is.
+    weights: Box<[u32]>,
 }
 
 /// Linux's number of `tail_call`, which no linkage has: engines implement it themselves.
@@ -97,9 +99,19 @@ impl Code {
                 }
             }
         }
-        let code = Self { parts, linkage: linkage.clone(), find: None, enter: None, loads, arena };
+        let weights = match linkage.ends.as_ref().and_then(|ends| ends.charge) {
+            Some(_) => skep_abi::round_weights(&parts.insns, |slot| parts.facts[slot].reached),
+            None => Box::default(),
+        };
+        let code = Self { parts, linkage: linkage.clone(), find: None, enter: None, loads, arena, weights };
         code.check_depth()?;
         Ok(code)
+    }
+
+    /// What is charged when control reaches a slot.
+    #[inline]
+    pub(crate) fn weight(&self, slot: usize) -> u32 {
+        self.weights.get(slot).copied().unwrap_or(0)
     }
 
     /// The function that a slot belongs to.
@@ -198,6 +210,8 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool, linked: Option<ArenaLink>)
         foreign,
         arena,
         throws,
+        // Engines that run ahead of stores use it.
+        reload: _,
     } = parts.facts[slot as usize];
     if throws && !matches!(parts.insns[slot as usize], Insn::Call { target: CallTarget::Kfunc { .. } }) {
         return Err(Error::Unsupported { slot, what: "an exception that is not a kfunc call" });

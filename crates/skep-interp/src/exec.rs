@@ -20,10 +20,13 @@
 //!
 //! An exception leaves all frames of the run at once. Its callback, if there is one, runs in the outermost frame.
 //!
+//! A run that is over ([`skep_abi::EndsLink`]) leaves them too, and returns nothing of meaning.
+//!
 //! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] ignores all steps and costs
 //! nothing. A run that is stopped in a callback returns to the helper with the result 1 (stop), and ends after the
 //! helper.
 
+mod ends;
 mod entry;
 
 use std::mem::MaybeUninit;
@@ -36,6 +39,7 @@ use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size
 use crate::arena;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
+use ends::{charged, charged_call, is_over};
 use entry::{catch, entered, execute_function};
 
 /// Maximum stack of a function in bytes.
@@ -311,6 +315,10 @@ unsafe fn execute<W: Watch>(
     let mut depth = base;
     loop {
         let insn = &code.parts.insns[slot];
+        // SAFETY: the caller's promise.
+        if unsafe { charged(code, env, code.weight(slot)) } {
+            return Ok(0);
+        }
         // SAFETY: the caller's promise; this reference is dropped before a helper runs.
         let watch = unsafe { &mut *(*machine).watch };
         watch.step(slot, insn, &mut regs)?;
@@ -399,7 +407,8 @@ unsafe fn execute<W: Watch>(
                     Some(result) => {
                         watch.tail_called();
                         regs[0] = result;
-                        if depth == base {
+                        // SAFETY: the caller's promise.
+                        if depth == base || unsafe { is_over(code, env) } {
                             return Ok(result);
                         }
                         depth -= 1;
@@ -416,18 +425,25 @@ unsafe fn execute<W: Watch>(
                 // machine is the helper's while it runs, and this function's again afterwards.
                 unsafe {
                     (*machine).depth = depth;
-                    if let Some(printed) = code.printed(slot) {
-                        (*env).printed = printed;
+                    if let Some(noted) = code.printed(slot).or_else(|| code.linkage.state(id)) {
+                        (*env).printed = noted;
                     }
                     regs[0] = helper(args[0], args[1], args[2], args[3], args[4], env);
                     if let Some(stop) = (*machine).stop.take() {
                         return Err(stop);
+                    }
+                    if is_over(code, env) {
+                        return Ok(0);
                     }
                     (*machine).watch.returned(id, args, regs[0]);
                 }
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 let to = target(slot, offset);
+                // SAFETY: the caller's promise.
+                if unsafe { charged_call(code, env, to) } {
+                    return Ok(0);
+                }
                 if code.enter.is_some() {
                     let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                     // SAFETY: this function's contract; no reference to the machine is in use.
@@ -437,6 +453,10 @@ unsafe fn execute<W: Watch>(
                     };
                     if let Some(stop) = stop {
                         return Err(stop);
+                    }
+                    // SAFETY: as above.
+                    if unsafe { is_over(code, env) } {
+                        return Ok(0);
                     }
                     if let Some(cookie) = thrown {
                         if base > 0 {
@@ -540,6 +560,9 @@ unsafe fn execute<W: Watch>(
                     regs[0] = function(args[0], args[1], args[2], args[3], args[4], env);
                     if let Some(stop) = (*machine).stop.take() {
                         return Err(stop);
+                    }
+                    if is_over(code, env) {
+                        return Ok(0);
                     }
                     (*machine).watch.kfunc_returned(number, args, regs[0]);
                 }

@@ -50,6 +50,8 @@ pub struct Regions<'a> {
     allowed: Vec<Region>,
     /// Start and length of memory to which fields of the context lead.
     records: Vec<(u64, u64)>,
+    /// Number, first byte and end of the slices that the host lends.
+    slices: Vec<(u8, u64, u64)>,
 }
 
 /// Says what a program may do with that many bytes at an address, if they are inside an object that a program
@@ -71,8 +73,8 @@ impl<'a> Regions<'a> {
     /// No memory except the program's own; helpers by the prototypes that the program was verified with.
     pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
         let (source, objects) = (None, None);
-        let (allowed, records) = (Vec::new(), Vec::new());
-        Self { helpers, fuel: Self::DEFAULT_FUEL, source, objects, allowed, records }
+        let (allowed, records, slices) = (Vec::new(), Vec::new(), Vec::new());
+        Self { helpers, fuel: Self::DEFAULT_FUEL, source, objects, allowed, records, slices }
     }
 
     /// Limits the number of instructions of a run.
@@ -102,6 +104,12 @@ impl<'a> Regions<'a> {
         self.allowed.push(Region { start, bytes, rights });
     }
 
+    /// Allows accesses to the `bytes` bytes at `start`, which are the slice of that number ([`FieldKind::SliceData`]).
+    pub fn allow_slice(&mut self, slice: u8, start: u64, bytes: u64, rights: Rights) {
+        self.allow(start, bytes, rights);
+        self.slices.push((slice, start, start + bytes));
+    }
+
     /// Allows accesses to the memory of a field of the context ([`FieldKind::Memory`]): `bytes` bytes at `start`.
     pub fn allow_record(&mut self, start: u64, bytes: u64) {
         self.records.push((start, bytes));
@@ -127,6 +135,8 @@ pub(crate) struct Memory {
     regions: Vec<Region>,
     /// Start addresses of objects.
     objects: Vec<(Object, u64)>,
+    /// Number, first byte and end of the slices that the host lends.
+    pub(crate) slices: Vec<(u8, u64, u64)>,
 }
 
 /// What an access belongs to.
@@ -154,6 +164,7 @@ impl Memory {
                 .then_some(Rights { read: true, write: code.parts.program_type.writes_packet }),
             regions: regions.allowed.clone(),
             objects: Vec::new(),
+            slices: regions.slices.clone(),
         };
         for &(start, bytes) in &regions.records {
             memory.learn_memory(start, bytes);

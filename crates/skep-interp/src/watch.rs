@@ -219,6 +219,7 @@ impl<'a, 'r> Checking<'a, 'r> {
             context: self.context,
             // SAFETY: the context is valid by the contract of `Interpreter::run_checked`.
             packet: unsafe { self.memory.packet() },
+            slices: &self.memory.slices,
             buffer: self.buffer,
             maps: &self.handles.0,
             objects: self.memory.objects(),
@@ -266,7 +267,7 @@ impl<'a, 'r> Checking<'a, 'r> {
                 }
                 // Tail calls of programs over a buffer pass on the buffer in place of a context.
                 ArgKind::Context if proto.ret == RetKind::TailCall && value == self.buffer => None,
-                ArgKind::Context if value != self.context => return bad,
+                ArgKind::Context | ArgKind::HostContext if value != self.context => return bad,
                 // Other objects are those of a host's types.
                 ArgKind::Object { types, nullable }
                     if proto.flags.has(HelperFlags::MACHINE)
@@ -382,7 +383,7 @@ impl Watch for Checking<'_, '_> {
                 if kind == Some(Callback::Timer) { 3 } else { 4 }
             }
             Some(Callback::FindArea) => 3,
-            Some(Callback::Loop | Callback::Drain | Callback::Less) => 2,
+            Some(Callback::Loop | Callback::Drain | Callback::Less | Callback::Host) => 2,
             None => 0,
         };
         self.written = RegSet::of(&Reg::ALL[1..1 + count]).with(Reg::R10);

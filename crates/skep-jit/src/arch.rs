@@ -12,6 +12,8 @@
 //! | `branch` | comparisons, jumps and their lengths, padding: [`crate::port::Branches`], [`crate::layout::Encoding`] |
 //! | `call` | calls of functions and helpers, and helpers that need no call: [`crate::port::Calls`] |
 //! | `frame` | entry and exit of functions: [`crate::port::Frames`] |
+//! | `blind` | constants that are not to be in code: [`crate::blind`] |
+//! | `guard` | wrong paths of the processor: [`crate::port::Guards`] |
 //!
 //! Each folder also has tests of its backend: `encode::tests` reads encodings back, `shape_tests`
 //! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that `tests` need.

@@ -68,4 +68,10 @@ pub enum Error {
     /// There is no room for the code.
     #[error("no memory for the code: {0}")]
     Text(#[from] skep_text::Error),
+    /// Constants are to be hidden, and the kernel gives no random numbers.
+    #[error(
+        "constants are to be hidden behind random numbers, and getrandom(2) gives none: allow the system call, or compile \
+         without `blind_constants`"
+    )]
+    NoRandomness,
 }

@@ -6,8 +6,10 @@
 
 mod arena;
 mod call;
+mod ends;
 mod exception;
 mod fuse;
+mod guard;
 mod jump;
 mod known;
 mod labels;
@@ -16,6 +18,7 @@ mod packet;
 
 use skep_isa::{AluOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width};
 
+use crate::ends::After;
 use crate::error::Error;
 use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
@@ -23,11 +26,12 @@ use crate::options::Options;
 use crate::parts::{HelperCall, Loaded, Parts};
 use crate::plan::Plan;
 use crate::port::operand::Address;
-use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
+use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory, receiver};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
 
 use fuse::Alias;
+use guard::Guarded;
 use known::Known;
 use labels::Labels;
 
@@ -46,8 +50,12 @@ pub(crate) fn lower<A: Arch>(
 ) -> Result<Lowered<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
-    let labels =
-        Labels { slots: parts.insns.len(), functions: plan.functions.len(), callbacks: plan.callbacks.len() };
+    let labels = Labels {
+        slots: parts.insns.len(),
+        functions: plan.functions.len(),
+        callbacks: plan.callbacks.len(),
+        asides: plan.ends.asides(),
+    };
     let code = Assembly::new(labels.count(), labels.slots);
     let mut lowering = Lowering::<A> {
         parts,
@@ -55,12 +63,16 @@ pub(crate) fn lower<A: Arch>(
         live: &live,
         labels,
         emit: A::Emitter::new(code, features, options, home),
+        options,
         known: Known::NOTHING,
+        guarded: Guarded::new(options),
         alias: None,
         function: 0,
         trap_used: false,
         sites: Vec::new(),
         patched: Vec::new(),
+        asides: 0,
+        polls: Vec::new(),
     };
     if plan.tail_calls {
         lowering.emit.count_tail_calls();
@@ -83,7 +95,7 @@ pub(crate) fn lower<A: Arch>(
         let entry = if plan.reached(start) { labels.entry(function) } else { labels.trap() };
         emit.enter_callback(entry);
     }
-    let layout = emit.finish().relax();
+    let layout = emit.finish()?.relax();
     let mut entries = vec![None; plan.functions.len()].into_boxed_slice();
     let mut branches = sites.iter_mut();
     for (patched, offset) in patched.into_iter().zip(layout.sites()) {
@@ -113,8 +125,11 @@ struct Lowering<'a, A: Arch> {
     live: &'a Live,
     labels: Labels,
     emit: A::Emitter<'a>,
+    options: Options,
     /// Known bits before the current instruction.
     known: Known,
+    /// What needs no mask and no barrier before the current instruction.
+    guarded: Guarded,
     /// The address that its users compute by themselves.
     alias: Option<Alias>,
     /// Index of the current function.
@@ -124,6 +139,10 @@ struct Lowering<'a, A: Arch> {
     sites: Vec<Site>,
     /// What each branch is that is replaced, in their order: the entry of a function, or a tail call.
     patched: Vec<Option<usize>>,
+    /// How many places beside the slots have labels.
+    asides: usize,
+    /// What is still to be emitted behind the current function.
+    polls: Vec<ends::Poll>,
 }
 
 /// How many slots were compiled together, and whether control can reach the next one.
@@ -149,6 +168,7 @@ impl<A: Arch> Lowering<'_, A> {
         let end = function.end as usize;
         self.function = index;
         self.known = Known::NOTHING;
+        self.guarded.join();
         if index > 0 {
             self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
         }
@@ -175,6 +195,7 @@ impl<A: Arch> Lowering<'_, A> {
             let what = &self.plan.slots()[slot];
             if what.is_target() {
                 self.known = Known::NOTHING;
+                self.guarded.join();
                 self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
                     self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
@@ -185,6 +206,7 @@ impl<A: Arch> Lowering<'_, A> {
                 slot += 1;
                 continue;
             }
+            self.charge(self.plan.ends.weight(slot));
             let done = if self.live.is_dead(slot, what) {
                 // No code. The known bits still describe what the register holds, and no one reads it.
                 Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
@@ -194,6 +216,7 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.next(self.live_out(slot + done.slots - 1), false);
                 for insn in &self.parts.insns[slot..slot + done.slots] {
                     self.known.step(insn);
+                    self.guarded.step(insn);
                 }
                 done
             };
@@ -205,6 +228,7 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.trap();
             }
         }
+        self.emit_polls();
         Ok(())
     }
 
@@ -230,7 +254,7 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::AddrSpaceCast { dst, src, to: 0, .. } => self.mov(Width::W32, dst, src),
             Insn::AddrSpaceCast { dst, src, .. } => {
                 let arena = self.parts.arena(slot)?;
-                self.emit.cast_to_user(arena.user, dst, src);
+                self.emit.cast_to_user(arena, dst, src);
             }
             _ if self.plan.slots()[slot].is_arena() => self.arena(slot)?,
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
@@ -250,6 +274,7 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Store { size, base, offset, src } => {
                 let address = self.address(slot, base, offset);
+                self.mask_address(address);
                 self.emit.store(size, address, src);
             }
             Insn::Atomic { op, size, base, offset, src } => {
@@ -259,13 +284,24 @@ impl<A: Arch> Lowering<'_, A> {
                     _ => return Err(Error::Unsupported { slot, what: "an atomic operation of this size" }),
                 };
                 let live_out = self.live_out(slot);
+                let address = Address::at(base, offset.into());
+                self.mask_address(address);
                 self.emit.atomic(op, width, (base, offset), src, live_out);
+                if let Some(receiver) = receiver(op, src).filter(|reg| live_out.contains(*reg)) {
+                    self.mask_loaded(address, receiver);
+                }
             }
             Insn::LoadAcquire { size, dst, base, offset } => {
-                self.emit.load_acquire(size, dst, Address::at(base, offset.into()));
+                let address = Address::at(base, offset.into());
+                self.order_reload(slot..=slot);
+                self.mask_address(address);
+                self.emit.load_acquire(size, dst, address);
+                self.mask_loaded(address, dst);
             }
             Insn::StoreRelease { size, base, offset, src } => {
-                self.emit.store_release(size, Address::at(base, offset.into()), src);
+                let address = Address::at(base, offset.into());
+                self.mask_address(address);
+                self.emit.store_release(size, address, src);
             }
             Insn::Jump { offset, .. } => {
                 match self.target_slot(slot, offset) {
@@ -282,16 +318,22 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = self.parts.callee(slot)?;
-                if self.parts.functions[callee].may_throw {
-                    return Ok(self.call_that_may_throw(slot, callee));
+                self.charge(self.plan.ends.weight_of_call(&self.parts.functions[callee]));
+                let after = self.plan.ends.after_function(callee, &self.parts.functions[callee]);
+                if after != After::GoesOn {
+                    return Ok(self.call_that_may_not_return(slot, callee, after));
                 }
                 self.call_function(callee);
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match self.parts.helper_call(slot, id)? {
                     HelperCall::Call(address) => {
-                        if let Some(printed) = self.parts.printed(slot) {
-                            self.emit.note_printed(printed);
+                        let printed = self.parts.printed(slot);
+                        if let Some(noted) = printed.or_else(|| self.parts.linkage.state(id)) {
+                            self.emit.note_printed(noted);
+                        }
+                        if self.plan.ends.is_after_helper(id) {
+                            return Ok(self.helper_that_may_end(slot, address));
                         }
                         self.emit.call_helper(address);
                     }
@@ -319,6 +361,9 @@ impl<A: Arch> Lowering<'_, A> {
                 let address = self.parts.function(slot, id)?;
                 if skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::allocates) {
                     self.emit.note_printed(self.parts.linkage.types);
+                }
+                if self.plan.ends.is_after_kfunc(id) {
+                    return Ok(self.helper_that_may_end(slot, address));
                 }
                 self.emit.call_helper(address);
             }
@@ -381,10 +426,13 @@ impl<A: Arch> Lowering<'_, A> {
     /// A load. One that may fault is never fused ([`Lowering::fused`]).
     fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
         let address = self.address(slot, place.0, place.1);
+        self.order_reload(slot..=slot);
+        self.mask_address(address);
         match self.plan.slots()[slot].is_probe() {
             true => self.emit.probe(slot, size, signed, dst, address),
             false => self.emit.load(size, signed, dst, address),
         }
+        self.mask_loaded(address, dst);
     }
 
     fn mov(&mut self, width: Width, dst: Reg, src: Reg) {

@@ -20,4 +20,27 @@ pub struct Options {
     /// the program runs ([`Compiled::entry_of`](crate::Compiled::entry_of)). It counts
     /// tail calls as one that makes them does, for those of the functions that replace its own. Not with `fixed_code`.
     pub patchable: bool,
+    /// No constant of a program is in its code ([what counts](crate#constants)): each is the exclusive or of two
+    /// numbers, one of them random and new in each load. So a program cannot place bytes of its choice in executable
+    /// memory.
+    pub blind_constants: bool,
+    /// A path that the processor takes by mistake reads and writes no memory: each conditional jump notes whether it
+    /// leads where it should, and the note is a part of each address (speculative load hardening). Calls of helpers
+    /// wait until it is known that they are made. It is for Spectre's variant 1.
+    pub mask_speculation: bool,
+    /// A load of what the verifier knows to be in the stack waits for the stores before it. It is for Spectre's
+    /// variant 4.
+    pub order_reloads: bool,
+    /// Indirect jumps and calls are made so that the processor predicts no target (x86-64: retpolines). It is for
+    /// Spectre's variant 2. aarch64 has no counterpart.
+    pub retpolines: bool,
+}
+
+impl Options {
+    /// These options with all that is for programs whose authors may attack the process: nothing of a program is in its
+    /// code, and the processor predicts nothing that matters.
+    #[must_use]
+    pub const fn untrusted(self) -> Self {
+        Self { blind_constants: true, mask_speculation: true, order_reloads: true, retpolines: true, ..self }
+    }
 }

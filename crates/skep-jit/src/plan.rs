@@ -6,6 +6,7 @@
 use skep_isa::{CallTarget, Insn, Reg, RegSet};
 use skep_verifier::{Fact, FunctionFacts};
 
+use crate::ends::{After, Ends};
 use crate::error::Error;
 use crate::parts::{HelperCall, Loaded, Parts, TailCall};
 use crate::port::{FrameSpec, Target};
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) tail_calls: bool,
     /// The functions whose addresses are taken, ascending.
     pub(crate) callbacks: Vec<usize>,
+    /// Where runs end early.
+    pub(crate) ends: Ends,
 }
 
 /// What is known of a slot before emission.
@@ -80,6 +83,8 @@ impl Slot {
             foreign,
             arena,
             throws,
+            // `Lowering::order_reload` uses it.
+            reload: _,
         } = *fact;
         // `Plan::check` and `Lowering::throw` handle it.
         if throws && !matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } }) {
@@ -169,6 +174,7 @@ impl Plan {
             // What replaces a function finds the count of the run in its register.
             tail_calls: parts.entries || parts.extension,
             callbacks: Vec::new(),
+            ends: Ends::new(parts),
         };
         let mut end = 0;
         for function in functions {
@@ -231,6 +237,10 @@ impl Plan {
             let (reads, writes) = (insn.reads(), insn.writes());
             plan.frame.written = plan.frame.written.union(writes);
             plan.frame.uses_stack |= reads.union(writes).contains(Reg::R10);
+            if self.ends.weight(slot) > 0 {
+                plan.frame.calls = true;
+                self.environment = true;
+            }
             let entry = &mut self.slots[slot];
             (entry.reads, entry.writes) = (reads, writes);
             if let Insn::Alu { .. } = insn {
@@ -304,18 +314,19 @@ impl Plan {
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = parts.callee(slot)?;
                 plan.frame.calls = true;
-                if parts.functions[callee].may_throw {
+                self.environment |= self.ends.charges();
+                if self.ends.after_function(callee, &parts.functions[callee]) != After::GoesOn {
                     self.environment = true;
-                    if slot + 1 < plan.end as usize {
-                        // The emitted code jumps over the handling of an exception.
-                        self.slots[slot + 1].flags |= flag::TARGET;
-                    }
+                    self.jumps_behind(slot, plan);
                 }
             }
             Insn::Call { target: CallTarget::Helper(id) } => match parts.helper_call(slot, id)? {
                 HelperCall::Call(_) => {
                     plan.frame.calls = true;
                     self.environment = true;
+                    if self.ends.is_after_helper(id) {
+                        self.jumps_behind(slot, plan);
+                    }
                 }
                 HelperCall::CpuNumber => {
                     self.environment = true;
@@ -353,6 +364,9 @@ impl Plan {
                 parts.function(slot, id)?;
                 plan.frame.calls = true;
                 self.environment = true;
+                if self.ends.is_after_kfunc(id) {
+                    self.jumps_behind(slot, plan);
+                }
                 // Of others all of `Insn::reads` counts.
                 if let Some(own) = skep_abi::own_kfunc(id.cast_unsigned()) {
                     self.slots[slot].reads = Reg::ALL.into_iter().skip(1).take(own.params.len()).collect();
@@ -383,6 +397,13 @@ impl Plan {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The code emitted for the call in that slot jumps over the handling of a run that does not go on there.
+    fn jumps_behind(&mut self, slot: usize, function: &FunctionPlan) {
+        if slot + 1 < function.end as usize {
+            self.slots[slot + 1].flags |= flag::TARGET;
+        }
     }
 
     /// Keeps innermost loops only.

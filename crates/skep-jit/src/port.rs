@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use skep_abi::{ArenaLink, InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
 use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
+use crate::error::Error;
 use crate::layout::{Assembly, Encoding, Label};
 use crate::options::Options;
 use crate::watch::Watch;
@@ -78,7 +79,7 @@ impl Home {
 
 /// All operations of a backend.
 pub(crate) trait Emitter<'a, A: Arch>:
-    Arithmetic + Memory + Arenas + Branches + Calls + Frames
+    Arithmetic + Memory + Arenas + Branches + Calls + Frames + Guards
 {
     /// An emitter of code that will lie in `home`.
     fn new(code: Assembly<A>, features: A::Features, options: Options, home: &'a Home) -> Self;
@@ -91,7 +92,11 @@ pub(crate) trait Emitter<'a, A: Arch>:
     fn count_tail_calls(&mut self);
 
     /// The code.
-    fn finish(self) -> Assembly<A>;
+    ///
+    /// # Errors
+    ///
+    /// If a constant is hidden behind a number that is not random.
+    fn finish(self) -> Result<Assembly<A>, Error>;
 
     /// Sets the live-out registers of the next operation, and whether the function's exit follows it.
     fn next(&mut self, live_out: RegSet, exits: bool);
@@ -215,7 +220,7 @@ pub(crate) trait Arenas {
     );
 
     /// `dst` = the lower half of `src` with that upper half, or 0 if the lower half is 0.
-    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg);
+    fn cast_to_user(&mut self, arena: ArenaLink, dst: Reg, src: Reg);
 }
 
 /// The register that receives what memory held before an atomic operation.
@@ -285,6 +290,14 @@ pub(crate) trait Calls {
     /// Sets or clears [`RunEnv::thrown`]. Only scratch registers change.
     fn set_thrown(&mut self, thrown: bool);
 
+    /// Subtracts this number, at most [`skep_abi::MAX_WEIGHT`], from [`RunEnv::units`]; control goes to the label if
+    /// that makes it negative. Only scratch registers change.
+    fn charge(&mut self, weight: u32, negative: Label);
+
+    /// Calls the function at that address with the environment, in a function that calls. Control goes to the label if
+    /// it returns 0. Only scratch registers change.
+    fn poll(&mut self, address: u64, go_on: Label);
+
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 
@@ -341,4 +354,14 @@ pub(crate) trait Frames {
 
     /// The epilogue of a function. It may bind `label`, the same one for all exits of a function.
     fn exit(&mut self, label: Label);
+}
+
+/// What keeps a path that the processor takes by mistake from leaving traces. Emitters note in a register of their own
+/// whether the path is one ([`Options::mask_speculation`]).
+pub(crate) trait Guards {
+    /// Sets every bit of a register if the path is a mistake of the processor, else nothing. Not for `r10`.
+    fn mask(&mut self, reg: Reg);
+
+    /// Loads behind it read what stores in front of it wrote.
+    fn order_stores(&mut self);
 }

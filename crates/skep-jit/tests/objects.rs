@@ -2,6 +2,9 @@
 
 #![allow(missing_docs)]
 
+#[path = "objects/untrusted.rs"]
+mod untrusted;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,8 +79,12 @@ fn linkage(program: &Verified) -> Linkage {
 
 /// Its code for the newest processor of an architecture, with nothing in reach.
 fn emitted(program: &Verified, target: Target) -> Emitted {
+    emitted_with(program, Options::default(), target)
+}
+
+fn emitted_with(program: &Verified, options: Options, target: Target) -> Emitted {
     let home = 0x7f12_0000_0000..0x7f12_0800_0000;
-    emit(program, &linkage(program), Options::default(), target, home).expect("compiles")
+    emit(program, &linkage(program), options, target, home).expect("compiles")
 }
 
 /// Every example and benchmark.

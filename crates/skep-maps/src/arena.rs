@@ -15,11 +15,15 @@
 //! that.
 //!
 //! The bits change under one lock. The keeper looks for work without it.
+//!
+//! An arena for another process is in a file, which that process maps. A page that it touches is allocated by that, as
+//! by a fault in Linux: it is there for programs from their next run, allocation or free on ([`Arena::meet`]).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::fd::BorrowedFd;
 use skep_abi::{ArenaLink, MapDef, MapFlags};
 use skep_mem::{Charge, Error, Window};
 use skep_rcu::{BackgroundTask, Cookie, Domain, Grace, TaskHandle, raw};
@@ -48,17 +52,20 @@ pub(crate) struct Arena {
     pages: Arc<Pages>,
     task: TaskHandle,
     values: Values,
-    /// Where the host's addresses begin.
-    start: u64,
-    link: ArenaLink,
+    /// Where the host's addresses begin, once that is known: before the first program is linked.
+    start: OnceLock<u64>,
+    /// Where they begin if nobody says so.
+    usual: u64,
+    /// Whether casts to the host's address space keep its upper half.
+    keeps: bool,
 }
 
 /// The pages.
 struct Pages {
     window: Window,
     domain: Domain,
-    /// The number of the first page in the window.
-    first: u32,
+    /// Whether pages that another process touches are there.
+    takes_touched: bool,
     count: u32,
     /// Most pages that may be used.
     limit: u32,
@@ -96,9 +103,13 @@ impl Arena {
             0 => USER_START,
             given => given,
         };
-        let last = start.checked_add(pages * PAGE - 1)?;
-        // Only the lower halves of addresses differ.
-        (start.is_multiple_of(PAGE) && start >> 32 == last >> 32).then_some(start)
+        Self::may_start(start, pages * PAGE).then_some(start)
+    }
+
+    /// Whether an arena of so many bytes may begin at that address: only the lower halves of addresses differ.
+    fn may_start(start: u64, len: u64) -> bool {
+        let last = start.checked_add(len - 1);
+        start.is_multiple_of(PAGE) && last.is_some_and(|last| start >> 32 == last >> 32)
     }
 
     /// Whether the attribute `map_extra` is valid.
@@ -106,31 +117,33 @@ impl Arena {
         Self::start_of(def).is_some()
     }
 
-    /// An arena without pages. The definition is checked.
-    pub(crate) fn new(def: &MapDef, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
+    /// An arena without pages. The definition is checked. `file`: the name of a file for another process, which says
+    /// where its addresses begin unless the definition does.
+    pub(crate) fn new(
+        def: &MapDef,
+        limit: usize,
+        memory: &Reclamation,
+        file: Option<&str>,
+    ) -> Result<Self, Error> {
         let domain = &memory.domain;
         let count = def.max_entries;
         let too_large = Error::TooLarge { count: count as usize, size: Window::PAGE };
-        let start = Self::start_of(def).ok_or(too_large)?;
-        let first = (start as u32) / Window::PAGE as u32;
+        let usual = Self::start_of(def).ok_or(too_large)?;
         let charge = Charge::new(memory.account.as_ref(), 0)?;
-        let window = Window::new(first, count)?;
+        let window = match file {
+            Some(name) => Window::in_file(name, count)?,
+            None => Window::new(first_page(usual), count)?,
+        };
         let words: Box<[Word]> = (0..count.div_ceil(64)).map(|_| Word::default()).collect();
         if let Some(last) = words.last()
             && !count.is_multiple_of(64)
         {
             last.used.store(u64::MAX << (count % 64), Relaxed);
         }
-        let keeps = !def.flags.contains(MapFlags::NO_USER_CONV);
-        let link = ArenaLink {
-            base: window.base().as_ptr().expose_provenance() as u64,
-            table: Window::TABLE,
-            user: if keeps { start & !u64::from(u32::MAX) } else { 0 },
-        };
         let pages = Arc::new(Pages {
             window,
             domain: raw::uncounted(domain),
-            first,
+            takes_touched: !def.flags.contains(MapFlags::SEGV_ON_FAULT),
             count,
             limit: u32::try_from(limit / Window::PAGE).unwrap_or(u32::MAX),
             lock: LeafLock::default(),
@@ -142,16 +155,64 @@ impl Arena {
             charge,
         });
         let task = domain.attach(Arc::clone(&pages) as _);
-        Ok(Self { pages, task, values: Values::shared(0), start, link })
+        let keeps = !def.flags.contains(MapFlags::NO_USER_CONV);
+        let arena = Self { pages, task, values: Values::shared(0), start: OnceLock::new(), usual, keeps };
+        if file.is_none() || def.extra != 0 {
+            arena.start();
+        }
+        Ok(arena)
     }
 
-    pub(crate) fn link(&self) -> ArenaLink {
-        self.link
+    /// How engines reach it, if its addresses begin at `start`.
+    pub(crate) fn link(&self, start: u64) -> ArenaLink {
+        ArenaLink {
+            base: self.pages.window.base().as_ptr().expose_provenance() as u64,
+            table: Window::TABLE,
+            user: if self.keeps { start & !u64::from(u32::MAX) } else { 0 },
+            turn: if self.keeps && start >> 32 != (start + self.len() - 1) >> 32 { start as u32 } else { 0 },
+        }
     }
 
-    /// The host's address of the first page.
+    /// The host's address of the first page: the usual one if it is asked for before somebody has said another.
     pub(crate) fn start(&self) -> u64 {
-        self.start
+        *self.start.get_or_init(|| self.placed(self.usual))
+    }
+
+    /// The same, if it is known.
+    pub(crate) fn known_start(&self) -> Option<u64> {
+        self.start.get().copied()
+    }
+
+    /// Says where the host's addresses begin, unless that is known. Returns whether they begin there.
+    pub(crate) fn set_start(&self, start: u64) -> bool {
+        let last = start.checked_add(self.len() - 1);
+        let fits = match self.file() {
+            // The system that maps it decides.
+            Some(_) => start.is_multiple_of(PAGE) && last.is_some(),
+            None => Self::may_start(start, self.len()),
+        };
+        fits && *self.start.get_or_init(|| self.placed(start)) == start
+    }
+
+    fn placed(&self, start: u64) -> u64 {
+        self.pages.window.place(first_page(start));
+        start
+    }
+
+    /// The file that another process maps.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.pages.window.file()
+    }
+
+    /// Before a run: pages that the other process has touched are there from now on. Programs may wait for the lock, so
+    /// this gives up if it is held for long; the next run tries again.
+    pub(crate) fn meet(&self) {
+        self.start();
+        if self.pages.has_touched()
+            && let Ok(_held) = self.pages.lock.lock(Patience::Bounded)
+        {
+            self.pages.meet();
+        }
     }
 
     /// Bytes that its pages take.
@@ -195,7 +256,8 @@ impl Arena {
             }
         };
         let _held = pages.lock.lock(patience)?;
-        Ok(pages.allocate(wanted, count)?.map(|page| self.start + u64::from(page) * PAGE))
+        pages.meet();
+        Ok(pages.allocate(wanted, count)?.map(|page| self.start() + u64::from(page) * PAGE))
     }
 
     /// Copies bytes of one page to that address. If the page is not there, it is allocated, or nothing happens. Returns
@@ -206,8 +268,9 @@ impl Arena {
         let Some(page) = self.page_of(at) else { return Ok(false) };
         let pages = &*self.pages;
         let _held = pages.lock.lock(Patience::Endless)?;
+        pages.meet();
         let there = pages.is_used(page) || (allocate && pages.allocate(Some(page), 1)?.is_some());
-        let left = PAGE - (at - self.start) % PAGE;
+        let left = PAGE - (at - self.start()) % PAGE;
         if there && from.len() as u64 <= left {
             // SAFETY: the bytes are in a page of the arena that is there.
             unsafe { racy::write_any(from.as_ptr(), self.place(at), from.len()) };
@@ -222,10 +285,11 @@ impl Arena {
         let Some(page) = self.page_of(at) else { return Ok(0) };
         let end = page.saturating_add(count).min(pages.count);
         let held = pages.lock.lock(patience)?;
+        pages.meet();
         let (mut freed, mut at) = (0, page);
         while at < end {
             let run = (at..end).take_while(|page| pages.is_used(*page)).count() as u32;
-            pages.window.remove(pages.first + at, run);
+            pages.window.remove(pages.window.first() + at, run);
             for page in at..at + run {
                 let (word, bit) = pages.bit(page);
                 word.used.store(word.used.load(Relaxed) & !bit, Relaxed);
@@ -246,9 +310,10 @@ impl Arena {
 
     /// The address of the first page of these bytes that is not there.
     pub(crate) fn missing(&self, at: u64, len: usize) -> Option<u64> {
-        let missing =
-            self.pages_of(at, len).find(|page| !self.pages.window.is_there(self.pages.first + page))?;
-        Some(self.start + u64::from(missing) * PAGE)
+        let missing = self
+            .pages_of(at, len)
+            .find(|page| !self.pages.window.is_there(self.pages.window.first() + page))?;
+        Some(self.start() + u64::from(missing) * PAGE)
     }
 
     /// The address of a byte in this process.
@@ -258,13 +323,13 @@ impl Arena {
 
     /// The number of the page of the host's address, whose lower half counts.
     fn page_of(&self, at: u64) -> Option<u32> {
-        let page = (at as u32).checked_sub(self.start as u32)? / Window::PAGE as u32;
+        let page = (at as u32).wrapping_sub(self.start() as u32) / Window::PAGE as u32;
         (page < self.pages.count).then_some(page)
     }
 
     /// The numbers of the pages of bytes that are in the arena.
     fn pages_of(&self, at: u64, len: usize) -> std::ops::Range<u32> {
-        let offset = at - self.start;
+        let offset = at - self.start();
         if len == 0 {
             return 0..0;
         }
@@ -294,20 +359,70 @@ impl Pages {
             None => self.find(count),
         };
         let Some(first) = found else { return Ok(None) };
-        // Others have memory still, and are paid for.
+        let paid = self.pay(first, count).map_err(OpError::NoMemory)?;
+        let start = self.window.first();
+        if !self.window.add(start + first, count, |page| self.is_clean(page - start)) {
+            self.charge.shrink(paid);
+            return Ok(None);
+        }
+        self.note_used(first, count);
+        Ok(Some(first))
+    }
+
+    /// Charges what these pages take, and returns it. Those that are not clean have memory still, and are paid for.
+    fn pay(&self, first: u32, count: u32) -> Result<u64, Error> {
         let clean = (first..first + count).filter(|page| self.is_clean(*page)).count();
-        self.charge.grow(clean as u64 * PAGE).map_err(OpError::NoMemory)?;
+        let bytes = clean as u64 * PAGE;
+        self.charge.grow(bytes)?;
+        Ok(bytes)
+    }
+
+    fn note_used(&self, first: u32, count: u32) {
         for page in first..first + count {
             let (word, bit) = self.bit(page);
-            let clean = (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0;
             word.used.store(word.used.load(Relaxed) | bit, Relaxed);
-            self.window.add(self.first + page, clean);
         }
         if self.lowest.load(Relaxed) == first {
             self.lowest.store(first + count, Relaxed);
         }
-        self.used.store(used + count, Relaxed);
-        Ok(Some(first))
+        self.used.store(self.used.load(Relaxed) + count, Relaxed);
+    }
+
+    /// Whether the file may have pages that are not there.
+    fn has_touched(&self) -> bool {
+        self.takes_touched
+            && self.window.file().is_some()
+            && self.window.pages_in_file() != u64::from(self.used.load(Relaxed))
+    }
+
+    /// Under the lock: pages that the other process has touched are there from now on, as far as the limit and the
+    /// account allow.
+    fn meet(&self) {
+        if !self.has_touched() {
+            return;
+        }
+        let start = self.window.first();
+        let mut from = start;
+        while let Some((at, count)) = self.window.touched(from) {
+            from = at + count;
+            let (mut page, end) = (at - start, at - start + count);
+            while page < end {
+                let used = self.is_used(page);
+                let run = (page..end).take_while(|page| self.is_used(*page) == used).count() as u32;
+                let fits = self.used.load(Relaxed).checked_add(run).is_some_and(|sum| sum <= self.limit);
+                if !used
+                    && fits
+                    && let Ok(paid) = self.pay(page, run)
+                {
+                    if self.window.accept(start + page, run) {
+                        self.note_used(page, run);
+                    } else {
+                        self.charge.shrink(paid);
+                    }
+                }
+                page += run;
+            }
+        }
     }
 
     fn bit(&self, page: u32) -> (&Word, u64) {
@@ -357,7 +472,7 @@ impl Pages {
             while gone != 0 {
                 let from = gone.trailing_zeros();
                 let count = (gone >> from).trailing_ones();
-                self.window.discard(self.first + at + from, count);
+                self.window.discard(self.window.first() + at + from, count);
                 gone &= !(u64::MAX >> (64 - count) << from);
             }
         }
@@ -377,6 +492,11 @@ impl Pages {
         }
         Ok(())
     }
+}
+
+/// The number in the window of the page at an address.
+fn first_page(start: u64) -> u32 {
+    start as u32 / Window::PAGE as u32
 }
 
 impl BackgroundTask for Pages {

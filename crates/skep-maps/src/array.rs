@@ -229,7 +229,7 @@ impl Array {
     }
 
     #[inline(always)]
-    fn element(&self, index: u32) -> Option<*mut u8> {
+    pub(crate) fn element(&self, index: u32) -> Option<*mut u8> {
         if index >= self.len {
             return None;
         }

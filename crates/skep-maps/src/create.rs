@@ -232,7 +232,10 @@ pub(crate) fn table(
             ring.map(Table::UserRing).map_err(failed)
         }
         // The limit applies as pages are allocated.
-        MapKind::Arena => Arena::new(def, limit, memory).map(Table::Arena).map_err(failed),
+        MapKind::Arena => {
+            let file = shared.then_some(FILE);
+            Arena::new(def, limit, memory, file).map(Table::Arena).map_err(failed)
+        }
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;
             References::new(def.max_entries, def.value_size).map(Table::References).map_err(failed)

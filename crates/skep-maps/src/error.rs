@@ -608,6 +608,34 @@ pub enum MapError {
         map: String,
     },
 
+    /// No descriptor to wait for records with.
+    #[error(
+        "map `{map}`: no event descriptor (eventfd(2)) can be made: error {errno}; raise the limit of open files (ulimit -n), or \
+         allow the system call"
+    )]
+    NoDescriptor {
+        /// The map's name.
+        map: String,
+        /// The system's error number.
+        errno: i32,
+    },
+
+    /// Bytes that a value lacks, or that are not the host's: a lock, a timer.
+    #[error(
+        "map `{map}`: {len} bytes at offset {offset} are not plain data of its values, which have {value_size} bytes; locks and \
+         other special fields are none"
+    )]
+    OutsideValue {
+        /// The map's name.
+        map: String,
+        /// The offset in bytes.
+        offset: usize,
+        /// How many bytes.
+        len: usize,
+        /// The value size in bytes.
+        value_size: u32,
+    },
+
     /// The host changed a map that it froze.
     #[error("map `{map}` is frozen: the host can no longer change it")]
     Frozen {
@@ -661,6 +689,7 @@ impl MapError {
             | Self::NotPerfEvents { .. }
             | Self::FieldNotAllowed { .. } => errno::EOPNOTSUPP,
             Self::Object { errno, .. } => *errno,
+            Self::NoDescriptor { errno, .. } => *errno,
             Self::NotForKind { .. } => errno::ENOTSUPP,
             Self::LockNotWritable { .. } => errno::EACCES,
             Self::NoKeys { kind, .. } => without_keys(*kind).errno(),
@@ -690,6 +719,7 @@ impl MapError {
             | Self::PushFlags { .. }
             | Self::RingSize { .. }
             | Self::NoReferences { .. }
+            | Self::OutsideValue { .. }
             | Self::Extra { .. } => errno::EINVAL,
         }
     }

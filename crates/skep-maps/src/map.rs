@@ -7,6 +7,7 @@ mod for_each;
 mod holder;
 mod locked;
 mod members;
+mod part;
 mod perf;
 pub(crate) mod queue;
 mod references;
@@ -458,17 +459,17 @@ impl Map {
     ///
     /// The handle is the address of the map itself: valid as long as the map is neither moved nor dropped. So put the
     /// map in its `Arc` first, and keep that `Arc` as long as the link is used. The other addresses are valid as long
-    /// as the map is not dropped.
+    /// as the map is not dropped. An arena has them once its [start](Arena::known_start) is known.
     pub fn link(&self) -> MapLink {
         let (value_base, inline) = match &self.table {
             Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
             // Programs get the host's addresses of variables.
-            Table::Arena(arena) => (Some(arena.start()), None),
+            Table::Arena(arena) => (arena.known_start(), None),
             _ => (None, None),
         };
         let programs = self.programs().map(|_| self.table_of_programs);
         let arena = match &self.table {
-            Table::Arena(arena) => Some(arena.link()),
+            Table::Arena(arena) => arena.known_start().map(|start| arena.link(start)),
             _ => None,
         };
         MapLink {

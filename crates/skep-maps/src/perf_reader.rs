@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
 use crate::error::MapError;
 use crate::map::Map;
 use crate::perf::SAMPLE;
@@ -35,6 +37,9 @@ use crate::ring_buffer::{Record, RingBuffer};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Its descriptor ([`AsFd`]) is for epoll(7) and the like, as that of a [`RingBuffer`]: it becomes readable when there
+/// are samples; then take samples until there is none.
 #[derive(Debug)]
 pub struct PerfReader {
     records: RingBuffer,
@@ -53,7 +58,7 @@ impl PerfReader {
     /// # Errors
     ///
     /// [`MapError::NotPerfEvents`] for other kinds, [`MapError::Consumed`] if there is a reader already,
-    /// [`MapError::NoMemory`].
+    /// [`MapError::NoMemory`], [`MapError::NoDescriptor`].
     pub fn new(map: &Arc<Map>, bytes: u32) -> Result<Self, MapError> {
         let name = || map.name().to_owned();
         let Some(events) = map.perf() else {
@@ -100,6 +105,18 @@ impl PerfReader {
     /// The map.
     pub fn map(&self) -> &Arc<Map> {
         self.records.map()
+    }
+}
+
+impl AsFd for PerfReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.records.as_fd()
+    }
+}
+
+impl AsRawFd for PerfReader {
+    fn as_raw_fd(&self) -> RawFd {
+        self.records.as_raw_fd()
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes out of a map at any alignment, aligned words as a whole.
+/// Copies `len` bytes out of a map at any alignment, in the largest aligned [`piece`]s.
 ///
 /// # Safety
 ///
@@ -102,19 +102,22 @@ pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
 pub(crate) unsafe fn read_any(from: *const u8, to: *mut u8, len: usize) {
     let mut at = 0;
     while at < len {
-        let whole = len - at >= 8 && from.wrapping_add(at).addr().is_multiple_of(8);
-        // SAFETY: within the `len` bytes of both sides; an aligned word in the first case.
+        let piece = piece(from.wrapping_add(at), len - at);
+        // SAFETY: within the `len` bytes of both sides, and aligned at `from`. The references live for the loads only.
         unsafe {
-            match whole {
-                true => read(from.add(at), to.add(at), 8),
-                false => to.add(at).write((*from.add(at).cast::<AtomicU8>()).load(Relaxed)),
+            let (from, to) = (from.add(at), to.add(at));
+            match piece {
+                8 => to.cast::<u64>().write_unaligned(word(from, 0).load(Relaxed)),
+                4 => to.cast::<u32>().write_unaligned((*from.cast::<AtomicU32>()).load(Relaxed)),
+                2 => to.cast::<u16>().write_unaligned((*from.cast::<AtomicU16>()).load(Relaxed)),
+                _ => to.write((*from.cast::<AtomicU8>()).load(Relaxed)),
             }
         }
-        at += if whole { 8 } else { 1 };
+        at += piece;
     }
 }
 
-/// Copies `len` bytes into a map at any alignment, aligned words as a whole, and writes nothing else.
+/// Copies `len` bytes into a map at any alignment, in the largest aligned [`piece`]s, and writes nothing else.
 ///
 /// # Safety
 ///
@@ -122,16 +125,25 @@ pub(crate) unsafe fn read_any(from: *const u8, to: *mut u8, len: usize) {
 pub(crate) unsafe fn write_any(from: *const u8, to: *mut u8, len: usize) {
     let mut at = 0;
     while at < len {
-        let whole = len - at >= 8 && to.wrapping_add(at).addr().is_multiple_of(8);
-        // SAFETY: within the `len` bytes of both sides; an aligned word in the first case.
+        let piece = piece(to.wrapping_add(at), len - at);
+        // SAFETY: within the `len` bytes of both sides, and aligned at `to`. The references live for the stores only.
         unsafe {
-            match whole {
-                true => word(to.add(at), 0).store(load8(from.add(at)), Relaxed),
-                false => (*to.add(at).cast::<AtomicU8>()).store(byte(from.add(at)), Relaxed),
+            let (from, to) = (from.add(at), to.add(at));
+            let [a, b, c, d, ..] = load_short(from, piece.min(7)).to_ne_bytes();
+            match piece {
+                8 => word(to, 0).store(load8(from), Relaxed),
+                4 => (*to.cast::<AtomicU32>()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed),
+                2 => (*to.cast::<AtomicU16>()).store(u16::from_ne_bytes([a, b]), Relaxed),
+                _ => (*to.cast::<AtomicU8>()).store(a, Relaxed),
             }
         }
-        at += if whole { 8 } else { 1 };
+        at += piece;
     }
+}
+
+/// The most bytes, 1, 2, 4 or 8, that one access at that address takes, if `left` are wanted; `left` is not 0.
+fn piece(at: *const u8, left: usize) -> usize {
+    1 << at.addr().trailing_zeros().min(left.ilog2()).min(3)
 }
 
 /// Zeroes `len` bytes of a program's memory, which may be in a map as well.

@@ -11,21 +11,25 @@ pub(crate) mod bell;
 pub(crate) mod mirror;
 pub(crate) mod pages;
 pub(crate) mod protocol;
+pub(crate) mod signal;
 mod sync;
 
 use std::fmt;
 use std::ptr;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 use skep_mem::{Block, Error};
 
+use crate::error::MapError;
 use crate::racy;
 use crate::values::Values;
 use bell::Bell;
 use mirror::Mirror;
 pub(crate) use protocol::HEADER;
 use protocol::{Control, Outcome, Place, Wakeup};
+use signal::Signal;
 use sync::{AtomicU32, AtomicU64};
 
 /// The smallest ring, and the unit of all sizes: a page on most machines, and the same everywhere, so that object
@@ -47,12 +51,15 @@ pub(crate) struct Ring {
     values: Values,
     /// What another process sees of it. Boxed: the control words have its address.
     mirror: Option<Box<Mirror>>,
+    /// What tells a consumer that waits for a descriptor. Boxed for the same reason.
+    signal: Box<OnceLock<Signal>>,
 }
 
 /// The words of a ring.
 pub(crate) struct Words<'a> {
     start: *const u8,
     mirror: Option<&'a Mirror>,
+    signal: &'a OnceLock<Signal>,
 }
 
 type Shared<'a> = protocol::Ring<'a, Words<'a>>;
@@ -76,12 +83,14 @@ impl Ring {
     fn with(size: u32, mirror: Option<Box<Mirror>>) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: 2, size: size as usize };
         let memory = Block::zeroed(Self::len_of(size).ok_or(too_large)?, LINE)?;
+        let signal = Box::new(OnceLock::new());
         let beside = mirror.as_deref().map_or(0, |mirror| ptr::from_ref(mirror).expose_provenance());
+        let beside = [beside, ptr::from_ref(&*signal).expose_provenance()];
         // SAFETY: the block begins with room for it, at a multiple of a cache line.
         unsafe { memory.base().cast::<Control>().write(Control::new(size.into()).with(beside)) };
         // Records find it by their addresses.
         memory.base().as_ptr().expose_provenance();
-        Ok(Self { memory, values: Values::shared(0), mirror })
+        Ok(Self { memory, values: Values::shared(0), mirror, signal })
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -90,6 +99,11 @@ impl Ring {
 
     pub(crate) fn mirror(&self) -> Option<&Mirror> {
         self.mirror.as_deref()
+    }
+
+    /// What tells a consumer that waits for a descriptor; made once.
+    pub(crate) fn signal(&self) -> &OnceLock<Signal> {
+        &self.signal
     }
 
     pub(crate) fn values(&self) -> &Values {
@@ -122,7 +136,7 @@ impl Ring {
     pub(crate) fn shared(&self) -> Shared<'_> {
         // SAFETY: made in `new`; lives as long as the block.
         let control = unsafe { self.memory.base().cast::<Control>().as_ref() };
-        Shared { control, place: Words { start: self.start(), mirror: self.mirror() } }
+        Shared { control, place: Words { start: self.start(), mirror: self.mirror(), signal: &self.signal } }
     }
 }
 
@@ -175,9 +189,11 @@ pub(crate) unsafe fn commit(record: *mut u8, outcome: Outcome, wakeup: Wakeup) {
         let (_, offset) = protocol::of_header((*header.cast::<AtomicU64>()).load(sync::Ordering::Relaxed));
         let start = header.sub(offset as usize);
         let control = &*start.sub(START).cast::<Control>();
-        // The mirror lives as long as the ring.
-        let mirror = ptr::with_exposed_provenance::<Mirror>(control.beside()).as_ref();
-        let ring = Shared { control, place: Words { start, mirror } };
+        // Both live as long as the ring.
+        let [mirror, signal] = control.beside();
+        let mirror = ptr::with_exposed_provenance::<Mirror>(mirror).as_ref();
+        let signal = &*ptr::with_exposed_provenance::<OnceLock<Signal>>(signal);
+        let ring = Shared { control, place: Words { start, mirror, signal } };
         ring.commit(offset, outcome, wakeup);
         if let Some(mirror) = mirror {
             mirror.forward(&ring, start);
@@ -226,6 +242,13 @@ impl Place for Words<'_> {
         let _ = futex::wake(sleeping, futex::Flags::PRIVATE, 1);
     }
 
+    #[cold]
+    fn signal(&self) {
+        if let Some(signal) = self.signal.get() {
+            signal.raise();
+        }
+    }
+
     #[inline]
     fn needed_from(&self, consumer: u64) -> u64 {
         self.mirror.map_or(consumer, |mirror| mirror.needed_from(consumer))
@@ -233,11 +256,23 @@ impl Place for Words<'_> {
 }
 
 /// Wakes who waits for the bell.
-pub(crate) fn wake(bell: &Bell) {
-    bell.ring(|word| {
+pub(crate) fn wake(bell: &Bell, signal: &OnceLock<Signal>) {
+    let wake = |word: &AtomicU32| {
         // Cannot fail: the word is mapped.
         let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
-    });
+    };
+    bell.ring(wake, || signal.get().into_iter().for_each(Signal::raise));
+}
+
+/// The signal in its place, which is made if there is none.
+pub(crate) fn make_signal<'a>(place: &'a OnceLock<Signal>, map: &str) -> Result<&'a Signal, MapError> {
+    if let Some(signal) = place.get() {
+        return Ok(signal);
+    }
+    let made = Signal::new();
+    let made =
+        made.map_err(|error| MapError::NoDescriptor { map: map.to_owned(), errno: error.raw_os_error() })?;
+    Ok(place.get_or_init(|| made))
 }
 
 /// Sleeps until the bell rings, at most for `timeout`, unless something is ready; may return at any moment.

@@ -1,13 +1,22 @@
 //! The host's end of a ring buffer.
+//!
+//! A consumer waits in one of two ways: it sleeps ([`RingBuffer::poll`]), or it watches a descriptor together with
+//! others.
+//! **Invariant** of a consumer that watches, between its calls: it listens, or the descriptor is readable. So each look
+//! that finds nothing lowers the descriptor first, listens, and looks again.
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::error::MapError;
 use crate::map::Map;
 use crate::ring::protocol::Next;
-use crate::ring::{HEADER, Ring, deadline};
+use crate::ring::signal::Signal;
+use crate::ring::{self, HEADER, Ring, deadline};
 
 /// The consumer of a ring buffer: returns the records that programs submit, in the order of their reservation, and
 /// sleeps while there are none. A ring buffer has at most one consumer.
@@ -37,9 +46,23 @@ use crate::ring::{HEADER, Ring, deadline};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # With poll(2), epoll(7), mio or tokio
+///
+/// The buffer has a descriptor ([`AsFd`]), an eventfd(2), that becomes readable when there are records. Then take
+/// records until [`next_record`](Self::next_record) returns `None`: that makes it unreadable, until a program submits
+/// the next record. Both triggers of epoll work, by level and by edge. Now and then it becomes readable although there
+/// is no record. Never read or write it yourself.
+///
+/// A program makes one system call for each time that the consumer has found nothing, as when it wakes one that
+/// sleeps. It makes none for records that it submits before the consumer has looked, or with `BPF_RB_NO_WAKEUP`, nor
+/// if nobody has asked for the descriptor. With `BPF_RB_FORCE_WAKEUP` any record wakes, not only the one that the
+/// consumer waits for.
 #[derive(Debug)]
 pub struct RingBuffer {
     map: Arc<Map>,
+    /// Whether somebody has the descriptor. Relaxed: the same descriptor is handed out twice at worst.
+    watched: AtomicBool,
 }
 
 /// A record of a ring buffer; its bytes are at a multiple of 8. Dropping it frees its memory for producers.
@@ -56,7 +79,7 @@ impl RingBuffer {
     /// # Errors
     ///
     /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already, or if records go
-    /// to a [file](Map::file) for another process.
+    /// to a [file](Map::file) for another process; [`MapError::NoDescriptor`].
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         if map.ring().is_none() {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
@@ -72,7 +95,9 @@ impl RingBuffer {
         if ring.mirror().is_some() || !ring.shared().control.claim() {
             return Err(MapError::Consumed { map: map.name().to_owned() });
         }
-        Ok(Self { map: Arc::clone(map) })
+        let consumer = Self { map: Arc::clone(map), watched: AtomicBool::new(false) };
+        ring::make_signal(ring.signal(), map.name())?;
+        Ok(consumer)
     }
 
     /// The map.
@@ -90,7 +115,15 @@ impl RingBuffer {
         let ring = self.map.read_ring()?;
         loop {
             match ring.shared().next() {
-                (_, Next::Nothing) => return None,
+                (_, Next::Nothing) => {
+                    if !*self.watched.get_mut() {
+                        return None;
+                    }
+                    ring.signal().get().into_iter().for_each(Signal::lower);
+                    if ring.shared().listen() {
+                        return None;
+                    }
+                }
                 (position, Next::Record { len, submitted: true, .. }) => {
                     return Some(Record { ring, position, len });
                 }
@@ -116,6 +149,14 @@ impl RingBuffer {
     /// Records submitted with `BPF_RB_NO_WAKEUP` do not end the sleep; they are found when another record or the
     /// timeout ends it.
     pub fn poll(&mut self, timeout: Option<Duration>) -> bool {
+        let found = self.sleep(timeout);
+        if *self.watched.get_mut() {
+            self.listen();
+        }
+        found
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = deadline(timeout);
         loop {
             let Some(ring) = self.map.read_ring() else { return false };
@@ -136,9 +177,38 @@ impl RingBuffer {
     }
 }
 
+impl RingBuffer {
+    /// Listens, or makes the descriptor readable.
+    fn listen(&self) {
+        if let Some(ring) = self.map.read_ring()
+            && !ring.shared().listen()
+        {
+            ring.signal().get().into_iter().for_each(Signal::raise);
+        }
+    }
+}
+
+impl AsFd for RingBuffer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        if !self.watched.swap(true, Ordering::Relaxed) {
+            self.listen();
+        }
+        let signal = self.map.read_ring().and_then(|ring| ring.signal().get());
+        // `claim` made it, and the map keeps it.
+        signal.expect("a consumer's ring has a descriptor").fd()
+    }
+}
+
+impl AsRawFd for RingBuffer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 impl Drop for RingBuffer {
     fn drop(&mut self) {
         if let Some(ring) = self.map.read_ring() {
+            ring.shared().stop_listening();
             ring.shared().control.unclaim();
         }
     }

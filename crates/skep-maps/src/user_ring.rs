@@ -8,6 +8,7 @@
 
 mod process;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use skep_mem::Error;
@@ -16,6 +17,7 @@ use crate::op_error::errno;
 use crate::ring::bell::Bell;
 use crate::ring::pages::Pages;
 use crate::ring::protocol::{Next, Wakeup};
+use crate::ring::signal::Signal;
 use crate::ring::{self, HEADER, Ring};
 use crate::values::Values;
 use process::ProcessRing;
@@ -37,6 +39,8 @@ pub(crate) struct HostRing {
     pub(crate) ring: Ring,
     /// Rings when there may be room again.
     pub(crate) room: Bell,
+    /// What tells a producer that waits for a descriptor.
+    pub(crate) signal: OnceLock<Signal>,
     produced: AtomicBool,
 }
 
@@ -93,7 +97,8 @@ impl UserRing {
 
 impl HostRing {
     fn new(bytes: u32) -> Result<Self, Error> {
-        Ok(Self { ring: Ring::new(bytes)?, room: Bell::new(), produced: AtomicBool::new(false) })
+        let (room, signal, produced) = (Bell::new(), OnceLock::new(), AtomicBool::new(false));
+        Ok(Self { ring: Ring::new(bytes)?, room, signal, produced })
     }
 
     /// Becomes the producer, unless there is one.
@@ -133,7 +138,7 @@ impl HostRing {
         }
         shared.control.unclaim();
         if wakeup == Wakeup::Forced || (wakeup == Wakeup::Usual && taken > 0) {
-            ring::wake(&self.room);
+            ring::wake(&self.room, &self.signal);
         }
         failed.unwrap_or(visited)
     }

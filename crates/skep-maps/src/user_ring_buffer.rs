@@ -3,11 +3,15 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::error::MapError;
 use crate::map::Map;
 use crate::ring::protocol::{Outcome, Wakeup, total};
+use crate::ring::signal::Signal;
 use crate::ring::{self, deadline};
 use crate::user_ring::{HostRing, UserRing};
 
@@ -41,9 +45,14 @@ use crate::user_ring::{HostRing, UserRing};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Its descriptor ([`AsFd`]) is for epoll(7) and the like: it becomes readable when programs have taken records since
+/// [`reserve`](Self::reserve) last returned `None`. Never read or write it yourself.
 #[derive(Debug)]
 pub struct UserRingBuffer {
     map: Arc<Map>,
+    /// Whether somebody has the descriptor. Relaxed: the same descriptor is handed out twice at worst.
+    watched: AtomicBool,
 }
 
 /// A reserved record of a user ring buffer, all zeroes at first. Its bytes are at a multiple of 8. Programs see it when
@@ -62,7 +71,7 @@ impl UserRingBuffer {
     /// # Errors
     ///
     /// [`MapError::NotARing`] for other kinds, and if another process produces the records through a
-    /// [file](Map::file); [`MapError::Consumed`] if there is a producer already.
+    /// [file](Map::file); [`MapError::Consumed`] if there is a producer already; [`MapError::NoDescriptor`].
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         let Some(ring) = map.user_ring().and_then(UserRing::host) else {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
@@ -70,7 +79,9 @@ impl UserRingBuffer {
         if !ring.claim() {
             return Err(MapError::Consumed { map: map.name().to_owned() });
         }
-        Ok(Self { map: Arc::clone(map) })
+        let producer = Self { map: Arc::clone(map), watched: AtomicBool::new(false) };
+        ring::make_signal(&ring.signal, map.name())?;
+        Ok(producer)
     }
 
     fn ring(&self) -> Option<&HostRing> {
@@ -89,9 +100,18 @@ impl UserRingBuffer {
 
     /// A new record of `len` bytes; `None` if there is no room now, or never will be.
     pub fn reserve(&mut self, len: u32) -> Option<UserSample<'_>> {
+        let watched = *self.watched.get_mut();
         let user = self.ring()?;
-        let at = user.ring.reserve(len.into())?;
-        Some(UserSample { at, len: len as usize, ring: PhantomData })
+        let mut at = user.ring.reserve(len.into());
+        if at.is_none() && watched {
+            user.signal.get().into_iter().for_each(Signal::lower);
+            let fits = || {
+                at = user.ring.reserve(len.into());
+                at.is_some()
+            };
+            user.room.listen(fits);
+        }
+        Some(UserSample { at: at?, len: len as usize, ring: PhantomData })
     }
 
     /// As [`reserve`](Self::reserve); if there is no room, sleeps until programs have made some, at most for `timeout`.
@@ -116,9 +136,29 @@ impl UserRingBuffer {
     }
 }
 
+impl AsFd for UserRingBuffer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // `new` made the descriptor, and the map keeps it.
+        let user = self.ring().expect("a producer has a ring");
+        let signal = user.signal.get().expect("a producer's ring has a descriptor");
+        if !self.watched.swap(true, Ordering::Relaxed) {
+            // There may be room: the producer looks first.
+            signal.raise();
+        }
+        signal.fd()
+    }
+}
+
+impl AsRawFd for UserRingBuffer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 impl Drop for UserRingBuffer {
     fn drop(&mut self) {
         if let Some(user) = self.ring() {
+            user.room.stop_listening();
             user.unclaim();
         }
     }

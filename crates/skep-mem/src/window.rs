@@ -20,11 +20,16 @@
 //!   add:      zero the page, unless it is discarded;  its byte = 1
 //! ```
 //!
+//! A window may be in a [file](Window::in_file) for another process: [`shared`].
+//!
 //! A removed page may be added again at once: a late store then hits the new page, exactly as if it had come after the
 //! addition. What would break this: a page that is added before it is zeroed, and one that is discarded while it is
 //! there. The caller makes changes of one page one by one.
 
+mod shared;
+
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
@@ -46,14 +51,17 @@ const RESERVED: usize = TABLE_BYTES + GUARD + SPAN + GUARD;
 #[derive(Debug)]
 pub struct Window {
     start: NonNull<u8>,
-    first: u32,
+    /// Set once, before any page is added.
+    first: OnceLock<u32>,
     pages: u32,
+    shared: Option<shared::Shared>,
 }
 
 // SAFETY: a window is plain memory that belongs to no thread; it is accessed by atomic operations, and by the code
 // that gets its address.
 unsafe impl Send for Window {}
-// SAFETY: as above; the methods read the window's own immutable fields only.
+// SAFETY: as above; the methods read the window's own fields only, which are immutable,
+// set once, or atomic.
 unsafe impl Sync for Window {}
 
 impl Window {
@@ -74,30 +82,58 @@ impl Window {
         if first.checked_add(pages).is_none_or(|end| end > Self::PAGES) || pages == 0 {
             return Err(Error::TooLarge { count: pages as usize, size: Self::PAGE });
         }
-        let refused = Error::OutOfMemory { bytes: RESERVED };
-        // NORESERVE: untouched memory should not count.
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), RESERVED, ProtFlags::READ, flags) };
-        let start = start.ok().and_then(|start| NonNull::new(start.cast::<u8>())).ok_or(refused)?;
-        let window = Self { start, first, pages };
+        let window = Self::reserve(pages)?;
+        window.place(first);
         // The system's pages may be larger.
         let from = first as usize * Self::PAGE / page() * page();
         let to = ((first + pages) as usize * Self::PAGE).next_multiple_of(page());
         let inside = TABLE_BYTES + GUARD + from;
-        for (offset, len) in [(0, TABLE_BYTES), (inside, to - from)] {
-            let at = window.start.as_ptr().wrapping_add(offset).cast();
-            // SAFETY: whole pages of this mapping, which nobody has seen yet.
-            unsafe { mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }.map_err(|_| refused)?;
-        }
+        window.make_writable(inside, to - from)?;
         // A large page would commit 2 MiB for a page that is there. Where the system has none, nothing changes.
         // SAFETY: as above.
         let _ = unsafe {
             madvise(window.start.as_ptr().wrapping_add(inside).cast(), to - from, Advice::LinuxNoHugepage)
         };
+        Ok(window)
+    }
+
+    /// Addresses for a window of so many pages, and its table.
+    fn reserve(pages: u32) -> Result<Self, Error> {
+        // NORESERVE: untouched memory should not count.
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), RESERVED, ProtFlags::READ, flags) };
+        let start = start.ok().and_then(|start| NonNull::new(start.cast::<u8>()));
+        let start = start.ok_or(Error::OutOfMemory { bytes: RESERVED })?;
+        let window = Self { start, first: OnceLock::new(), pages, shared: None };
+        window.make_writable(0, TABLE_BYTES)?;
         // Programs find it by its address.
         window.start.as_ptr().expose_provenance();
         Ok(window)
+    }
+
+    fn make_writable(&self, offset: usize, len: usize) -> Result<(), Error> {
+        let at = self.start.as_ptr().wrapping_add(offset).cast();
+        // SAFETY: whole pages of this mapping, which nobody has seen yet.
+        unsafe { mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }
+            .map_err(|_| Error::OutOfMemory { bytes: RESERVED })
+    }
+
+    /// Says which is the first page that can be added, unless that was said before.
+    ///
+    /// # Panics
+    ///
+    /// If the window has not as many pages from there on as can be added. Those of a window in a
+    /// [file](Self::in_file) go on at the beginning: the page of number [`PAGES`](Self::PAGES) is page 0.
+    pub fn place(&self, first: u32) {
+        let fits = first < Self::PAGES && (self.shared.is_some() || first + self.pages <= Self::PAGES);
+        assert!(fits, "no page {first}");
+        let _placed = self.first.set(first);
+    }
+
+    /// The first page that can be added: 0 until it is said.
+    pub fn first(&self) -> u32 {
+        self.first.get().copied().unwrap_or(0)
     }
 
     /// The address of offset 0. It may be read from 64 KiB before it until 4 GiB and 64 KiB behind it, and written
@@ -117,19 +153,36 @@ impl Window {
         self.byte(page).load(Ordering::Acquire) != 0
     }
 
-    /// Makes a page of zeroes be there. `clean`: it was never there, or is discarded since it was.
+    /// Makes pages of zeroes be there that are not. `clean`: whether one was never there, or is discarded since it was.
+    /// Returns whether they are there now: a window in a file may lack memory.
     ///
     /// # Panics
     ///
-    /// If the page is not between the first and the last one that can be added.
-    pub fn add(&self, page: u32, clean: bool) {
-        self.check(page);
-        if !clean {
-            self.zero(page);
+    /// If a page is not between the first and the last one that can be added.
+    #[must_use]
+    pub fn add(&self, from: u32, count: u32, clean: impl Fn(u32) -> bool) -> bool {
+        if count == 0 {
+            return true;
         }
-        // Release: pairs with the Acquire in `is_there`. In programs the look at the byte decides a branch around the
-        // store, which the supported processors never make before it.
-        self.byte(page).store(1, Ordering::Release);
+        self.check(from);
+        self.check(from + (count - 1));
+        if let Some(shared) = &self.shared {
+            if !shared.map_new(self, from, count) {
+                return false;
+            }
+        } else {
+            (from..from + count).filter(|page| !clean(*page)).for_each(|page| self.zero(page));
+        }
+        self.say_there(from, count);
+        true
+    }
+
+    fn say_there(&self, from: u32, count: u32) {
+        for page in from..from + count {
+            // Release: pairs with the Acquire in `is_there`. In programs the look at the byte decides a branch around
+            // the store, which the supported processors never make before it.
+            self.byte(page).store(1, Ordering::Release);
+        }
     }
 
     /// Makes pages be no longer there, and read as zero. Stores that have found them there may still come until
@@ -148,6 +201,9 @@ impl Window {
             // Relaxed: stores that do not see it yet hit the old page, as the caller knows.
             self.byte(page).store(0, Ordering::Relaxed);
         }
+        if let Some(shared) = &self.shared {
+            return shared.unmap(self, from, count);
+        }
         if count >= MANY {
             return self.discard(from, count);
         }
@@ -165,6 +221,9 @@ impl Window {
         }
         self.check(from);
         self.check(from + (count - 1));
+        if let Some(shared) = &self.shared {
+            return shared.discard(self, from, count);
+        }
         let (start, end) = (from as usize * Self::PAGE, (from as usize + count as usize) * Self::PAGE);
         let whole = start.next_multiple_of(page())..end / page() * page();
         let returned = !whole.is_empty() && {
@@ -195,10 +254,12 @@ impl Window {
     }
 
     fn check(&self, page: u32) {
-        assert!(page >= self.first && page - self.first < self.pages, "page {page} cannot be there");
+        let first = self.first();
+        assert!(page >= first && page - first < self.pages, "page {page} cannot be there");
     }
 
     fn byte(&self, page: u32) -> &AtomicU8 {
+        let page = if self.shared.is_some() { page % Self::PAGES } else { page };
         assert!(page < Self::PAGES, "page {page} is outside of the window");
         // SAFETY: inside the table, which is accessed by atomic operations and by programs.
         unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(TABLE_START + page as usize)) }
@@ -233,6 +294,10 @@ mod tests {
         sum
     }
 
+    fn add(window: &Window, page: u32, clean: bool) {
+        assert!(window.add(page, 1, |_| clean));
+    }
+
     fn at(window: &Window, offset: i64) -> *mut u8 {
         window.base().as_ptr().wrapping_offset(offset as isize)
     }
@@ -263,7 +328,7 @@ mod tests {
     fn a_page_is_there_from_addition_to_removal_and_zero_each_time() {
         let window = Window::new(3, 4).unwrap();
         assert!((0..10).all(|page| !window.is_there(page)));
-        window.add(5, true);
+        add(&window, 5, true);
         assert!(window.is_there(5) && !window.is_there(4) && !window.is_there(6));
         let place = 5 * 4096 + 16;
         write(&window, place, 7);
@@ -271,14 +336,14 @@ mod tests {
         assert!(!window.is_there(5));
         assert_eq!(read(&window, place), 0, "at once");
         write(&window, place, 8); // a store that had found it there
-        window.add(5, false);
+        add(&window, 5, false);
         assert_eq!(read(&window, place), 0);
         write(&window, place, 9);
         window.remove(5, 1);
         write(&window, place, 8);
         window.discard(5, 1);
         assert_eq!(read(&window, place), 0);
-        window.add(5, true);
+        add(&window, 5, true);
         assert_eq!(read(&window, place), 0);
     }
 
@@ -287,7 +352,7 @@ mod tests {
         let window = Window::new(0, 300).unwrap();
         for count in [1, MANY - 1, MANY, 200] {
             for page in 0..300 {
-                window.add(page, false);
+                add(&window, page, false);
                 write(&window, i64::from(page) * 4096 + 8, 1);
             }
             window.remove(50, count);
@@ -303,7 +368,7 @@ mod tests {
     fn a_discard_leaves_the_pages_around_it_alone() {
         let window = Window::new(0, 64).unwrap();
         for page in 0..64 {
-            window.add(page, true);
+            add(&window, page, true);
             write(&window, i64::from(page) * 4096 + 8, 1 + u64::from(page));
         }
         window.remove(20, 1);
@@ -329,11 +394,11 @@ mod tests {
         assert_eq!(sum, 0);
         assert_eq!(committed(&window), 0);
         for page in 1000..2000 {
-            window.add(page, false);
+            add(&window, page, false);
             window.remove(page, 1);
         }
         assert!(committed(&window) <= 2 * page(), "the table at most");
-        window.add(1000, true);
+        add(&window, 1000, true);
         write(&window, 1000 * 4096, 1);
         assert!(committed(&window) <= 3 * page());
         window.remove(1000, 1);
@@ -353,6 +418,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "page 7 cannot be there")]
     fn a_page_that_cannot_be_written_is_never_there() {
-        Window::new(3, 4).unwrap().add(7, true);
+        let _there = Window::new(3, 4).unwrap().add(7, 1, |_| true);
     }
 }

@@ -11,6 +11,7 @@
 //! What would break it: releasing a number that the caller does not own. Only the claim that has the number calls it.
 
 use crate::sync::{AtomicU64, Ordering};
+use std::ops::Range;
 
 pub(crate) struct Bitmap {
     words: Box<[AtomicU64]>,
@@ -28,14 +29,25 @@ impl Bitmap {
     }
 
     /// Takes the lowest free number; `None` if a whole pass saw every bit set.
+    #[cfg(test)]
     pub(crate) fn claim(&self) -> Option<u32> {
-        for (index, word) in self.words.iter().enumerate() {
+        self.claim_in(0..self.limit)
+    }
+
+    /// Takes the lowest free number of those; `None` if a whole pass saw every bit set.
+    pub(crate) fn claim_in(&self, numbers: Range<u32>) -> Option<u32> {
+        let first = (numbers.start / 64) as usize;
+        for (index, word) in self.words.iter().enumerate().skip(first) {
             let base = index as u32 * 64;
+            if base >= numbers.end {
+                break;
+            }
+            let below = (1u64 << numbers.start.saturating_sub(base)) - 1;
             // Relaxed: a hint; the compare-exchange below decides.
             let mut seen = word.load(Ordering::Relaxed);
             loop {
-                let bit = seen.trailing_ones();
-                if bit == 64 || base + bit >= self.limit {
+                let bit = (seen | below).trailing_ones();
+                if bit == 64 || base + bit >= numbers.end {
                     break;
                 }
                 // Acquire pairs with the Release in `release`: the new owner sees everything that the last one wrote.
@@ -106,6 +118,21 @@ mod tests {
         assert_eq!(bitmap.count(), 127);
         assert_eq!([bitmap.claim(), bitmap.claim(), bitmap.claim()], [Some(3), Some(64), Some(129)]);
         assert_eq!(bitmap.claim(), None);
+    }
+
+    #[test]
+    fn numbers_of_a_range_come_from_it_alone() {
+        for (limit, from, to) in
+            [(64, 48, 64), (64, 0, 48), (130, 63, 66), (130, 128, 130), (70, 64, 70), (5, 5, 5)]
+        {
+            let bitmap = Bitmap::new(limit);
+            for number in from..to {
+                assert_eq!(bitmap.claim_in(from..to), Some(number), "{from}..{to} of {limit}");
+            }
+            assert_eq!(bitmap.claim_in(from..to), None, "{from}..{to} of {limit}");
+            assert_eq!(bitmap.count(), to - from);
+            assert_eq!(bitmap.claim(), if from > 0 { Some(0) } else { (to < limit).then_some(to) });
+        }
     }
 
     #[test]

@@ -12,23 +12,29 @@
 //! so it can be read even while the thread's other destructors run.
 //!
 //! A slot is given back only while its thread has no section and no reader: at the thread's end, by an explicit
-//! release, or, if sections or readers outlive the thread's end, by the last of these.
+//! release, or by the last section or reader if the slot is a shared one or if these outlive the thread's end.
+//!
+//! A thread that finds no free slot waits for a shared one, unless it has a slot in use in another domain: two such
+//! threads could wait for each other.
 //!
 //! All of this is private to one thread; shared state is behind `readers`.
 //!
-//! What would break it: giving back a slot that `LAST` still names, or one with a section or a reader.
+//! What would break it: giving back a slot that `LAST` still names, or one with a section or a reader; waiting on a
+//! keeper, or in a forked child, where the threads that have the slots do not run.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::keeper::Keeper;
 use crate::readers::{Readers, Record};
 
 /// One thread's claim on one slot of one domain.
 struct Claim {
     readers: Arc<Readers>,
-    number: u32,
+    /// The slot; `None` between two uses of shared slots.
+    number: Option<u32>,
 }
 
 /// The initial value of `LAST`, so that the fast path need not check for null.
@@ -39,12 +45,12 @@ thread_local! {
     static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
 }
 
-/// Finds or makes this thread's claim on a domain.
+/// Finds or makes this thread's claim on a domain. The caller uses it at once: enters, or pins it.
 #[inline(always)]
-pub(crate) fn claim(readers: &Arc<Readers>) -> Result<&Record, Error> {
+pub(crate) fn claim<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
     match last(readers) {
         Some(record) => Ok(record),
-        None => claim_slowly(readers),
+        None => claim_slowly(readers, keeper),
     }
 }
 
@@ -59,17 +65,31 @@ pub(crate) fn find(readers: &Arc<Readers>) -> Option<&Record> {
 pub(crate) fn release(readers: &Arc<Readers>) -> bool {
     with_claims(|claims| {
         let Some(index) = claims.index(readers) else { return false };
-        let record = readers.record(claims.0[index].number);
-        // A handler that enters from here on must not find the record on the fast path. A handler that did so before
-        // has left again.
-        LAST.set(&raw const UNCLAIMED);
-        let given_back = readers.give_back(record);
+        let given_back = claims.give_back(index);
         if given_back {
             claims.0.swap_remove(index);
         }
         given_back
     })
     .unwrap_or(false)
+}
+
+/// The last section or reader of a slot that they give back has ended.
+#[cold]
+#[inline(never)]
+pub(crate) fn give_back(readers: &Readers, record: &Record) {
+    let alive = CLAIMS.try_with(|claims| {
+        // A handler that interrupted the claims leaves the slot to the next section.
+        let Ok(mut claims) = claims.try_borrow_mut() else { return };
+        // The claim stays, so that the next one costs less.
+        if let Some(index) = claims.0.iter().position(|claim| ptr::eq(Arc::as_ptr(&claim.readers), readers)) {
+            claims.give_back(index);
+        }
+    });
+    if alive.is_err() {
+        // The thread is ending, and its claims are gone.
+        readers.give_back(record);
+    }
 }
 
 #[inline(always)]
@@ -83,11 +103,11 @@ fn last(readers: &Arc<Readers>) -> Option<&Record> {
 
 #[cold]
 #[inline(never)]
-fn claim_slowly(readers: &Arc<Readers>) -> Result<&Record, Error> {
+fn claim_slowly<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
     with_claims(|claims| {
         let number = match claims.number(readers) {
             Some(number) => number,
-            None => claims.add(readers)?,
+            None => claims.add(readers, keeper)?,
         };
         let record = readers.record(number);
         LAST.set(record);
@@ -110,17 +130,49 @@ impl Claims {
     }
 
     fn number(&self, readers: &Arc<Readers>) -> Option<u32> {
-        self.index(readers).map(|index| self.0[index].number)
+        self.index(readers).and_then(|index| self.0[index].number)
     }
 
-    fn add(&mut self, readers: &Arc<Readers>) -> Result<u32, Error> {
-        self.forget_closed_domains();
-        // Reserve first: a claim that cannot be recorded would be lost.
-        self.0.try_reserve(1).map_err(|_| Error::NoMemory)?;
-        let record = readers.claim().ok_or(Error::NoSlot { limit: readers.slots().limit() })?;
+    fn add(&mut self, readers: &Arc<Readers>, keeper: &Keeper) -> Result<u32, Error> {
+        let index = match self.index(readers) {
+            Some(index) => index,
+            None => {
+                self.forget_closed_domains();
+                // Reserve first: a claim that cannot be recorded would be lost.
+                self.0.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                self.0.push(Claim { readers: Arc::clone(readers), number: None });
+                self.0.len() - 1
+            }
+        };
+        let record = match readers.claim() {
+            Some(record) => record,
+            None if readers.has_shared() && !self.is_used() && keeper.may_wait_here() => {
+                readers.claim_in_turn()
+            }
+            None => return Err(Error::NoSlot { limit: readers.slots().limit() }),
+        };
         let number = record.number();
-        self.0.push(Claim { readers: Arc::clone(readers), number });
+        self.0[index].number = Some(number);
         Ok(number)
+    }
+
+    /// Whether the thread has a section or a reader in any domain.
+    fn is_used(&self) -> bool {
+        self.0.iter().any(|claim| claim.number.is_some_and(|number| claim.readers.record(number).is_used()))
+    }
+
+    /// Gives a slot back, if there is one and nothing uses it.
+    fn give_back(&mut self, index: usize) -> bool {
+        let claim = &mut self.0[index];
+        let Some(number) = claim.number else { return false };
+        // A handler that enters from here on must not find the record on the fast path. A handler that did so before
+        // has left again.
+        LAST.set(&raw const UNCLAIMED);
+        let given_back = claim.readers.give_back(claim.readers.record(number));
+        if given_back {
+            claim.number = None;
+        }
+        given_back
     }
 
     /// Keeps a long-lived thread from accumulating claims of dropped domains.
@@ -139,7 +191,9 @@ impl Drop for Claims {
         LAST.set(&raw const UNCLAIMED);
         for claim in self.0.drain(..) {
             // A section may be in another thread-local value that is dropped after this one.
-            claim.readers.abandon(claim.readers.record(claim.number));
+            if let Some(number) = claim.number {
+                claim.readers.abandon(claim.readers.record(number));
+            }
         }
     }
 }

@@ -26,7 +26,8 @@ pub const MAX_SLOTS: u32 = 1 << 16;
 ///
 /// Cheap to clone; clones are handles of the same domain. Each thread that enters owns one of the domain's numbered
 /// slots: it claims the lowest free one when it first enters and keeps it until the thread ends, until it calls
-/// [`release`](Self::release), or until the domain is gone. Data indexed by slot needs [`limit`](Self::limit) elements.
+/// [`release`](Self::release), or until the domain is gone. A domain may have [shared](Builder::shared) slots beside,
+/// which a thread has only while it is inside. Data indexed by slot needs [`limit`](Self::limit) elements.
 ///
 /// When the last handle is dropped, no thread is inside: callbacks that still wait run at once, on the keeper.
 /// Dropping a handle never waits.
@@ -42,6 +43,7 @@ pub struct Domain {
 #[must_use]
 pub struct Builder {
     slots: u32,
+    shared: u32,
     membarrier: bool,
     keeper: bool,
     stack: Option<usize>,
@@ -78,7 +80,7 @@ impl Domain {
 
     /// Settings for a domain: 64 slots, membarrier(2) if the system has it, a keeper.
     pub fn builder() -> Builder {
-        Builder { slots: 64, membarrier: true, keeper: true, stack: None }
+        Builder { slots: 64, shared: 0, membarrier: true, keeper: true, stack: None }
     }
 
     /// Enters a normal section. A thread without a slot claims the lowest free one.
@@ -88,11 +90,12 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`] if other threads have claimed all slots; [`Error::Unavailable`] if a thread without a slot
+    /// [`Error::NoSlot`] if other threads have claimed all slots and the thread may not
+    /// [wait](Builder::shared) for one; [`Error::Unavailable`] if a thread without a slot
     /// enters from a destructor of thread-local data; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
-        Ok(Section::enter(&self.readers, claim::claim(&self.readers)?))
+        Ok(Section::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// Enters a normal section if this thread has a slot already; never claims one.
@@ -108,7 +111,7 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline]
     pub fn enter_sleepable(&self) -> Result<SleepableSection<'_>, Error> {
-        Ok(SleepableSection::enter(&self.readers, claim::claim(&self.readers)?))
+        Ok(SleepableSection::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// This thread's reader, which enters without looking up the thread's slot again.
@@ -118,7 +121,7 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline(always)] // so that the compiler can keep it in registers
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
-        Ok(Reader::new(&self.readers, claim::claim(&self.readers)?))
+        Ok(Reader::new(&self.readers, claim::claim(&self.readers, &self.keeper)?))
     }
 
     /// Gives this thread's slot back before the thread ends, for threads that will be idle for long.
@@ -383,6 +386,18 @@ impl Builder {
         self
     }
 
+    /// How many of the slots no thread keeps: a thread that finds no other slot claims one of these as it enters, and
+    /// gives it back when its last section ends. If none is free it waits for one, so any number of threads can enter
+    /// in turn. Default: 0. Entering such a slot costs some tens of nanoseconds, and its number is not the thread's last
+    /// one.
+    ///
+    /// A thread does not wait, and gets [`Error::NoSlot`], where waiting could last for ever: inside a section of
+    /// another domain, on a domain's keeper, and in a forked child.
+    pub fn shared(mut self, shared: u32) -> Self {
+        self.shared = shared;
+        self
+    }
+
     /// Whether to use membarrier(2) if the system has it. Default: yes. Without it every outermost section costs a
     /// fence instruction (several nanoseconds), and grace periods cost no system call.
     pub fn membarrier(mut self, wanted: bool) -> Self {
@@ -413,7 +428,7 @@ impl Builder {
             return Err(Error::SlotCount { wanted: self.slots, max: MAX_SLOTS });
         }
         let witness = Witness::new()?;
-        let readers = Arc::new(Readers::new(self.slots, Barrier::new(self.membarrier)));
+        let readers = Arc::new(Readers::new(self.slots, self.shared, Barrier::new(self.membarrier)));
         let settings = Settings { thread: self.keeper, stack: self.stack };
         let keeper = Arc::new(Keeper::new(Arc::clone(&readers), witness, settings));
         Ok(Domain { readers, keeper, counted: true })

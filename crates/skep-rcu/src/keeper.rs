@@ -142,6 +142,11 @@ impl Keeper {
         RUNNING.get() == ptr::from_ref(self)
     }
 
+    /// Whether this thread may wait for another one's slot: it is no domain's keeper, and the other threads exist.
+    pub(crate) fn may_wait_here(&self) -> bool {
+        RUNNING.get().is_null() && self.is_original()
+    }
+
     pub(crate) fn add_handle(&self) {
         // Relaxed: the caller has a handle, so the count is not 0.
         self.handles.fetch_add(1, Ordering::Relaxed);

@@ -112,6 +112,7 @@ mod inbox;
 mod model;
 mod readers;
 mod sync;
+mod turns;
 
 #[cfg(not(loom))]
 mod claim;

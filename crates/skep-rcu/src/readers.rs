@@ -31,6 +31,7 @@
 use crate::barrier::Barrier;
 use crate::bitmap::Bitmap;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use crate::turns::Turns;
 
 /// Index of the normal flavour in arrays with one element for each flavour.
 pub(crate) const NORMAL: usize = 0;
@@ -39,8 +40,8 @@ pub(crate) const SLEEPABLE: usize = 1;
 /// The number of flavours.
 pub(crate) const FLAVOURS: usize = 2;
 
-/// Set in a record whose thread has ended while it had sections or readers: the last of these gives the slot back. No
-/// count reaches this bit.
+/// Set in the record of a shared slot, and in one whose thread has ended while it had sections or readers: the last of
+/// these gives the slot back. No count reaches this bit.
 const ORPHAN: u64 = 1 << 63;
 
 /// The epoch before the first cookie. Not 0, which marks a record that is outside.
@@ -61,6 +62,9 @@ pub(crate) struct Readers {
     closed: AtomicBool,
     barrier: Barrier,
     slots: Bitmap,
+    /// Slots below this number belong to a thread until it ends; the others for as long as it is inside.
+    own: u32,
+    turns: Turns,
     records: Box<[Record]>,
 }
 
@@ -70,7 +74,7 @@ pub(crate) struct Readers {
 pub(crate) struct Record {
     /// For each flavour the epoch of the outermost section, or 0.
     words: [AtomicU64; FLAVOURS],
-    /// For each flavour the number of nested sections; 0 while the word is 0.
+    /// For each flavour the number of nested sections; 0, or [`ORPHAN`] alone, while the word is 0.
     extra: [AtomicU64; FLAVOURS],
     /// The era that the owner has announced in its normal section: it holds objects that were born up to then. If it is
     /// older than the section, it is from an earlier one, and the owner holds nothing yet.
@@ -86,7 +90,8 @@ pub(crate) struct Record {
 struct Padded<T>(T);
 
 impl Readers {
-    pub(crate) fn new(limit: u32, barrier: Barrier) -> Self {
+    /// The last `shared` of `limit` slots are shared.
+    pub(crate) fn new(limit: u32, shared: u32, barrier: Barrier) -> Self {
         let first = if barrier.readers_fence() { FENCED | FIRST } else { FIRST };
         Self {
             epoch: Padded(AtomicU64::new(first)),
@@ -95,6 +100,8 @@ impl Readers {
             closed: AtomicBool::new(false),
             barrier,
             slots: Bitmap::new(limit),
+            own: limit.saturating_sub(shared),
+            turns: Turns::new(),
             records: records(limit as usize),
         }
     }
@@ -107,14 +114,34 @@ impl Readers {
         self.barrier
     }
 
-    /// Claims the lowest free slot for the calling thread.
+    /// Claims the lowest free slot for the calling thread: one that it keeps or, if there is none, a shared one.
     pub(crate) fn claim(&self) -> Option<&Record> {
-        let number = self.slots.claim()?;
+        if let Some(number) = self.slots.claim_in(0..self.own) {
+            return Some(self.claimed(number));
+        }
+        let number = self.slots.claim_in(self.own..self.slots.limit())?;
+        let record = self.claimed(number);
+        // As if the thread had ended: the last section or reader gives the slot back.
+        record.borrow();
+        Some(record)
+    }
+
+    /// [`Readers::claim`], which waits until a slot is free. The caller has no slot in use, in any domain.
+    pub(crate) fn claim_in_turn(&self) -> &Record {
+        self.turns.wait(|| self.claim())
+    }
+
+    /// Whether threads share slots, so that waiting for one ends.
+    pub(crate) fn has_shared(&self) -> bool {
+        self.own < self.slots.limit()
+    }
+
+    fn claimed(&self, number: u32) -> &Record {
         let record = &self.records[number as usize];
         // Relaxed: only the owner reads them; the bitmap orders successive owners.
         record.home.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         record.number.store(number, Ordering::Relaxed);
-        Some(record)
+        record
     }
 
     /// The record of a slot that the caller owns.
@@ -126,7 +153,9 @@ impl Readers {
     pub(crate) fn give_back(&self, record: &Record) -> bool {
         let idle = !record.is_used();
         if idle {
+            record.reset();
             self.slots.release(record.number());
+            self.turns.give_back();
         }
         idle
     }
@@ -135,19 +164,6 @@ impl Readers {
     pub(crate) fn abandon(&self, record: &Record) {
         if !self.give_back(record) {
             record.orphan();
-        }
-    }
-
-    /// Called when `leave` or `unpin` has returned that an orphan may be free.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn give_back_orphan(&self, record: &Record) {
-        // Relaxed: the owner's own words.
-        if record.pins.load(Ordering::Relaxed) == ORPHAN
-            && record.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-        {
-            record.pins.store(0, Ordering::Relaxed);
-            self.slots.release(record.number());
         }
     }
 
@@ -355,7 +371,7 @@ impl Record {
         light(epoch);
     }
 
-    /// Leaves one section of a flavour, in any order. Returns whether an orphan may have become free.
+    /// Leaves one section of a flavour, in any order. Returns whether a slot may have to be given back.
     #[inline(always)]
     pub(crate) fn leave(&self, flavour: usize) -> bool {
         // Relaxed: only this thread uses it.
@@ -375,7 +391,7 @@ impl Record {
             self.extra[flavour].store(extra - 1, Ordering::Relaxed);
             return false;
         }
-        self.extra[flavour].store(0, Ordering::Relaxed);
+        // The bit stays: the thread may enter again while it is inside of the other flavour.
         // Release: as in `leave`.
         self.words[flavour].store(0, Ordering::Release);
         true
@@ -387,7 +403,7 @@ impl Record {
         self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Counts one reader less. Returns whether an orphan may have become free.
+    /// Counts one reader less. Returns whether a slot may have to be given back.
     pub(crate) fn unpin(&self) -> bool {
         let pins = self.pins.load(Ordering::Relaxed) - 1;
         self.pins.store(pins, Ordering::Relaxed);
@@ -400,8 +416,27 @@ impl Record {
         self.words[flavour].load(Ordering::Relaxed) != 0
     }
 
-    fn is_used(&self) -> bool {
-        self.pins.load(Ordering::Relaxed) != 0 || (0..FLAVOURS).any(|flavour| self.is_inside(flavour))
+    /// Whether the owner has a section or a reader.
+    pub(crate) fn is_used(&self) -> bool {
+        self.pins.load(Ordering::Relaxed) & !ORPHAN != 0
+            || (0..FLAVOURS).any(|flavour| self.is_inside(flavour))
+    }
+
+    /// Makes the last section or reader give the slot back. The owner calls it before it enters.
+    fn borrow(&self) {
+        // Relaxed, as below: only this thread uses these.
+        self.pins.store(ORPHAN, Ordering::Relaxed);
+        for extra in &self.extra {
+            extra.store(ORPHAN, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets what [`Record::borrow`] and [`Record::orphan`] noted, for the next owner.
+    fn reset(&self) {
+        self.pins.store(0, Ordering::Relaxed);
+        for extra in &self.extra {
+            extra.store(0, Ordering::Relaxed);
+        }
     }
 
     fn orphan(&self) {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::claim;
 use crate::readers::{NORMAL, Readers, Record, SLEEPABLE};
 
 /// Proof that the current thread is inside a normal read-side critical section of a domain. Dropping it leaves.
@@ -121,7 +122,7 @@ impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.record.leave(FLAVOUR) {
-            self.readers.give_back_orphan(self.record);
+            claim::give_back(self.readers, self.record);
         }
     }
 }
@@ -130,7 +131,7 @@ impl Drop for Reader<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.record.unpin() {
-            self.readers.give_back_orphan(self.record);
+            claim::give_back(self.readers, self.record);
         }
     }
 }

@@ -319,3 +319,125 @@ fn a_forgotten_guard_costs_its_slot_and_nothing_else() {
     assert_eq!(slots.in_use(), 1);
     assert_eq!(slots.enter().unwrap().number(), 1);
 }
+
+#[test]
+fn any_number_of_threads_share_slots_and_none_meets_another_in_its_own() {
+    const THREADS: u64 = 200;
+    for (slots, shared) in [(1, 1), (4, 1), (70, 9)] {
+        let domain = Domain::builder().slots(slots).shared(shared).build().unwrap();
+        let mut counters = PerSlot::new(slots);
+        let all_began = Barrier::new(THREADS as usize);
+        thread::scope(|scope| {
+            let thread = |me| {
+                let (domain, counters, all_began) = (&domain, &counters, &all_began);
+                scope.spawn(move || {
+                    all_began.wait();
+                    for round in 0..100 {
+                        let outer = domain.enter().unwrap();
+                        let inner = domain.enter_sleepable().unwrap();
+                        assert_eq!(outer.number(), inner.number(), "nested");
+                        counters.with(&outer, me);
+                        if round % 2 == 0 {
+                            counters.leave(outer.number());
+                            drop((outer, inner));
+                        } else {
+                            drop(inner);
+                            counters.leave(outer.number());
+                            drop(outer);
+                        }
+                    }
+                    all_began.wait();
+                })
+            };
+            // A join waits for the destructors of thread-local data too.
+            let threads: Vec<_> = (1..=THREADS).map(thread).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert_eq!(counters.total(), THREADS * 100, "{shared} of {slots} shared");
+        assert_eq!(domain.in_use(), 0, "all were given back");
+    }
+}
+
+#[test]
+fn a_shared_slot_is_given_back_by_the_last_section_or_reader() {
+    let domain = Domain::builder().slots(3).shared(3).build().unwrap();
+    let (normal, sleepable, reader) =
+        (domain.enter().unwrap(), domain.enter_sleepable().unwrap(), domain.reader().unwrap());
+    drop(normal);
+    assert_eq!(domain.in_use(), 1);
+    let normal = domain.enter().unwrap();
+    drop(sleepable);
+    assert_eq!(domain.in_use(), 1, "a section that began after another had ended");
+    drop(normal);
+    assert_eq!(domain.in_use(), 1, "the reader needs it");
+    assert_eq!(reader.read(|| domain.enter().unwrap().number()), 0);
+    drop(reader);
+    assert_eq!(domain.in_use(), 0);
+    assert!(!domain.release(), "there is nothing left to release");
+    skep_rcu::raw::enter(&domain).unwrap();
+    assert_eq!(domain.in_use(), 1);
+    // SAFETY: entered above.
+    unsafe { skep_rcu::raw::leave(&domain) };
+    assert_eq!(domain.in_use(), 0);
+}
+
+#[test]
+fn a_thread_that_ends_lets_a_waiting_thread_in() {
+    let domain = Domain::builder().slots(2).shared(1).build().unwrap();
+    let (ready, end) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(domain.enter().unwrap());
+            ready.wait();
+            end.wait();
+        });
+        ready.wait();
+        // The other thread keeps slot 0, and this one is in the shared slot.
+        let inside = domain.enter().unwrap();
+        assert_eq!(inside.number(), 1);
+        let waits = scope.spawn(|| domain.enter().unwrap().number());
+        while !waits.is_finished() && domain.in_use() < 2 {
+            thread::yield_now();
+        }
+        end.wait();
+        assert_eq!(waits.join().unwrap(), 0);
+        assert_eq!(inside.number(), 1);
+    });
+}
+
+#[test]
+fn a_thread_inside_of_another_domain_does_not_wait() {
+    let (first, second) = (Domain::builder().slots(1).shared(1).build().unwrap(), Domain::new(1).unwrap());
+    let (ready, end) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let inside = first.enter().unwrap();
+            ready.wait();
+            end.wait();
+            drop(inside);
+        });
+        ready.wait();
+        let inside = second.enter().unwrap();
+        assert_eq!(first.enter().unwrap_err(), Error::NoSlot { limit: 1 });
+        drop(inside);
+        let reader = second.reader().unwrap();
+        assert_eq!(first.enter_sleepable().unwrap_err(), Error::NoSlot { limit: 1 });
+        drop(reader);
+        end.wait();
+        assert_eq!(first.enter().unwrap().number(), 0);
+    });
+}
+
+#[test]
+fn a_callback_on_a_keeper_does_not_wait() {
+    let domain = Arc::new(Domain::builder().slots(1).shared(1).build().unwrap());
+    let outcome = Arc::new(std::sync::Mutex::new(None));
+    let inside = domain.enter().unwrap();
+    let (there, result) = (skep_rcu::raw::uncounted(&domain), Arc::clone(&outcome));
+    domain.defer(move || *result.lock().unwrap() = Some(there.enter().map(|inside| inside.number())));
+    while outcome.lock().unwrap().is_none() {
+        thread::yield_now();
+    }
+    assert_eq!(outcome.lock().unwrap().take(), Some(Err(Error::NoSlot { limit: 1 })));
+    drop(inside);
+}

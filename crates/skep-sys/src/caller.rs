@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::object::Handle;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A control group: its number, and those of the groups that it is in.
@@ -148,6 +149,17 @@ pub trait Caller<E: Engine> {
     /// [`Errno::ENOENT`] if there is no such process; otherwise those of [`Caller::handle`].
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno>;
 
+    /// The number of its process, and that of its thread. Default: nobody knows.
+    fn task(&mut self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// Where the caller has mapped the file of a map's descriptor from its beginning on. Default: nowhere.
+    fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
+        let _no_file = descriptor;
+        None
+    }
+
     /// The number of its user, for what programs say of who has loaded them. Default: root's.
     fn user(&mut self) -> u32 {
         0
@@ -161,6 +173,44 @@ pub trait Caller<E: Engine> {
 
     /// Whether a signal waits for the thread that calls, or it has gone. Asked while the call takes long. Default: no.
     fn interrupted(&mut self) -> bool {
+        false
+    }
+
+    /// The probe or tracepoint whose perf event a descriptor refers to. Default: none does.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EBADF`] if it is not open or no such thing.
+    fn probe(&mut self, descriptor: i32) -> Result<E::Probe, Errno> {
+        let _no_such_thing = descriptor;
+        Err(Errno::EBADF)
+    }
+
+    /// The same of a descriptor of a process, which may be another process, with the identifier of the program that it
+    /// has. Asked for what [`Caller::handle_of`] does not know. Default: there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOTSUPP`] for other files.
+    fn probe_of(&mut self, process: u32, descriptor: i32) -> Result<E::Probe, Errno> {
+        let _no_such_thing = (process, descriptor);
+        Err(Errno::ENOTSUPP)
+    }
+
+    /// The name under which the engine knows the binary of that path, for probes in it. Default: it knows none.
+    ///
+    /// # Errors
+    ///
+    /// Those of a look at the file; [`Errno::EBADF`] if it is no ordinary file; [`Errno::EOPNOTSUPP`] if the engine
+    /// does not know it.
+    fn binary(&mut self, path: &[u8]) -> Result<String, Errno> {
+        let _no_such_thing = path;
+        Err(Errno::ENOENT)
+    }
+
+    /// Whether there is a process of that number. Default: there is none.
+    fn has_process(&mut self, process: u32) -> bool {
+        let _there_is_none = process;
         false
     }
 

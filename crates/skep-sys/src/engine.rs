@@ -3,9 +3,14 @@
 use crate::errno::Errno;
 use crate::iterators::Shown;
 use crate::maps::MapObject;
+use crate::probes::{BinaryPlaces, Functions, ProbeInfo, When};
+use crate::programs::ProgramObject;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// A program at functions of the kernel: what detaches it, and the addresses, each with its cookie.
+pub type ProbedFunctions<P> = (P, Vec<(u64, u64)>);
 
 /// An implementation of maps, of the verifier and of programs.
 ///
@@ -25,6 +30,10 @@ pub trait Engine: Sized + 'static {
     type PerfEvent;
     /// A program at a function of another one. Dropping it detaches the program.
     type Attachment;
+    /// A probe or a tracepoint that clients have opened.
+    type Probe;
+    /// A program at probes. Dropping it detaches the program.
+    type Probing;
 
     /// How many CPUs there are: per-CPU maps have a value for each.
     fn cpus(&self) -> u32;
@@ -68,6 +77,14 @@ pub trait Engine: Sized + 'static {
 
     /// Whether there is the task or the cgroup of that number to which a value of the map may belong.
     fn has_owner(&self, map: &Self::Map, number: u64) -> bool;
+
+    /// Where the caller's addresses of an arena begin, if that is known: by its `map_extra` or
+    /// [`place_arena`](Self::place_arena).
+    fn arena_start(&self, map: &Self::Map) -> Option<u64>;
+
+    /// Says that a caller has mapped an arena at that address. Returns whether its addresses begin there: it may have
+    /// been mapped elsewhere before, or no arena of its size may begin there.
+    fn place_arena(&self, map: &Self::Map, address: u64) -> bool;
 
     /// Whether values of the map have a lock (`struct bpf_spin_lock`).
     fn has_lock(&self, map: &Self::Map) -> bool;
@@ -208,6 +225,66 @@ pub trait Engine: Sized + 'static {
         program: &Self::Program,
     ) -> Result<Self::Attachment, Errno>;
 
+    /// Whether anything can be probed. If not, none of the following is asked.
+    fn has_probes(&self) -> bool;
+
+    /// What a probe is about.
+    fn describe(&self, probe: &Self::Probe) -> ProbeInfo;
+
+    /// The identifier of the program that a probe has.
+    fn program_at(&self, probe: &Self::Probe) -> Option<u32>;
+
+    /// Attaches a program to a probe.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] for a type of program that does not run there, [`Errno::EACCES`] if it reads more of a record
+    /// than there is, [`Errno::EEXIST`] if the probe has a program.
+    fn probe(
+        &self,
+        probe: &Self::Probe,
+        program: &Arc<ProgramObject<Self>>,
+        cookie: u64,
+    ) -> Result<Self::Probing, Errno>;
+
+    /// Attaches a program to functions of the kernel. Without cookies these are 0. Returns the addresses as
+    /// well, in ascending order, with the cookie of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ESRCH`] if a name is unknown, [`Errno::EINVAL`] if an address is.
+    fn probe_functions(
+        &self,
+        functions: &Functions,
+        when: When,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<ProbedFunctions<Self::Probing>, Errno>;
+
+    /// Attaches a program to places in a binary. Without cookies these are 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOENT`] if there is no such binary.
+    fn probe_binary(
+        &self,
+        places: &BinaryPlaces,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<Self::Probing, Errno>;
+
+    /// Attaches a program to a tracepoint, to run on its arguments; `None` if this tracepoint is never passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::EINVAL`] if it does not fit.
+    fn probe_raw(
+        &self,
+        name: &str,
+        program: &ProgramObject<Self>,
+        cookie: u64,
+    ) -> Result<Option<Self::Probing>, Errno>;
+
     /// Runs these programs at a place from now on, in this order, in place of those that ran there. This library has
     /// checked their types.
     ///
@@ -224,6 +301,9 @@ pub type Memory<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
 pub trait Client {
     /// Whether a signal waits for it.
     fn interrupted(&mut self) -> bool;
+
+    /// The number of its process, and that of its thread, if they are known.
+    fn task(&mut self) -> Option<(u32, u32)>;
 
     /// Copies bytes from its memory.
     ///
@@ -479,6 +559,37 @@ pub enum Place {
     },
     /// A tracepoint, by its name.
     RawTracepoint(String),
+    /// A perf event of a probe or a tracepoint.
+    PerfEvent {
+        /// What it is about.
+        info: ProbeInfo,
+        /// What `bpf_get_attach_cookie` returns there.
+        cookie: u64,
+    },
+    /// Functions of the kernel, many at once.
+    Functions {
+        /// Their addresses, in ascending order.
+        addresses: Vec<u64>,
+        /// The cookie of each.
+        cookies: Vec<u64>,
+        /// `BPF_F_KPROBE_MULTI_RETURN`, or 0.
+        flags: u32,
+    },
+    /// Places in a binary, many at once.
+    Binary {
+        /// The path of its file, as the client gave it.
+        path: String,
+        /// The places.
+        offsets: Vec<u64>,
+        /// Where the binary counts who watches them, if it does.
+        counters: Vec<u64>,
+        /// Their cookies, if they have any.
+        cookies: Vec<u64>,
+        /// `BPF_F_UPROBE_MULTI_RETURN`, or 0.
+        flags: u32,
+        /// The process, or 0 for all.
+        process: u32,
+    },
     /// An iterator.
     Iterator {
         /// The objects that it shows, by Linux's name.

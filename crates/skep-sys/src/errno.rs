@@ -25,6 +25,7 @@ macro_rules! numbers {
 numbers! {
     EPERM = 1, "The caller may not do this.";
     ENOENT = 2, "There is no such element or object.";
+    ESRCH = 3, "There is no such process, or no such function.";
     EINTR = 4, "A signal came first.";
     EIO = 5, "Reading or writing failed.";
     ENXIO = 6, "The device is of another kind.";

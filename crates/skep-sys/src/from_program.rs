@@ -53,6 +53,10 @@ impl<E: Engine> Client for RunClient<'_, E> {
         self.caller.interrupted()
     }
 
+    fn task(&mut self) -> Option<(u32, u32)> {
+        self.caller.task()
+    }
+
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         self.caller.read(address, into)
     }

@@ -7,6 +7,7 @@
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};
 use crate::errno::Errno;
+use crate::links::Held;
 use crate::programs::ProgramObject;
 use crate::system::System;
 use alloc::sync::Arc;
@@ -61,7 +62,6 @@ impl<E: Engine> System<E> {
             program.take_target();
         }
         let place = Place::Function { program: target.id(), function, attach_type: expected };
-        let id = self.with(|registry| registry.links.reserve());
-        self.link_to_function(caller, id, (program, target), place, attachment)
+        self.link_holding(caller, program, place, Held::Function { _attachment: attachment, _of: target })
     }
 }

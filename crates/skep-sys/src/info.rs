@@ -9,6 +9,7 @@ use crate::links::LinkObject;
 use crate::maps::MapObject;
 use crate::name;
 use crate::object::Object;
+use crate::probes::ProbeKind;
 use crate::programs::{LOAD_IMM64, MAP_FD, MAP_IDX, MAP_IDX_VALUE, MAP_VALUE, ProgramObject};
 use crate::system::System;
 use alloc::vec::Vec;
@@ -313,6 +314,7 @@ fn map_info<E: Engine>(map: &MapObject<E>) -> MapInfo {
 fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObject<E>) -> Result<(), Errno> {
     let asked: LinkInfo = get(caller, room)?;
     let mut union = [0; 12];
+    let mut short = false;
     let attached = |number: u32| if link.is_attached() { number } else { 0 };
     match link.place() {
         Place::Xdp { device, .. } => union[0] = attached(*device),
@@ -338,6 +340,54 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
             (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], name.len() as u32 + 1);
             text(caller, &asked, name)?;
         }
+        Place::PerfEvent { info, cookie } => {
+            union[0] = info.kind.event_type();
+            (union[2], union[3], union[4]) = (asked.union[2], asked.union[3], info.name.len() as u32 + 1);
+            union[5] = if info.kind == ProbeKind::Tracepoint { 0 } else { info.offset as u32 };
+            let at = match info.kind {
+                ProbeKind::Function | ProbeKind::FunctionReturn => {
+                    double(&mut union, 6, if caller.sees_addresses() { info.address } else { 0 });
+                    10
+                }
+                _ => 6,
+            };
+            double(&mut union, at, *cookie);
+            text_at(caller, &asked, 2, &info.name)?;
+        }
+        Place::Functions { addresses, cookies, flags } => {
+            let count = asked.union[2];
+            let ([to, cookies_to], seen) = ([words(&asked, 0), words(&asked, 6)], caller.sees_addresses());
+            union = asked.union;
+            (union[2], union[3]) = (addresses.len() as u32, *flags);
+            double(&mut union, 4, 0);
+            if (to == 0) != (count == 0) || (cookies_to != 0 && count == 0) {
+                return Err(Errno::EINVAL);
+            }
+            let shown: Vec<u64> = addresses.iter().map(|at| if seen { *at } else { 0 }).collect();
+            numbers(caller, to, count, &shown)?;
+            numbers(caller, cookies_to, count, cookies)?;
+            short = to != 0 && (count as usize) < addresses.len();
+        }
+        Place::Binary { path, offsets, counters, cookies, flags, process } => {
+            let [path_to, to, counters_to, cookies_to] = [0, 2, 4, 6].map(|at| words(&asked, at));
+            let (room, count) = (asked.union[8], asked.union[9]);
+            union = asked.union;
+            union[8..].copy_from_slice(&[path.len() as u32 + 1, offsets.len() as u32, *flags, *process]);
+            let lists = to != 0 || counters_to != 0 || cookies_to != 0;
+            if (path_to == 0) != (room == 0) || (count == 0 && lists) {
+                return Err(Errno::EINVAL);
+            }
+            if path_to != 0 {
+                let now = path.len().min(room as usize - 1);
+                caller.write(path_to, &[&path.as_bytes()[..now], &[0]].concat())?;
+                short = now < path.len();
+            }
+            let none = alloc::vec![0; offsets.len()];
+            numbers(caller, to, count, offsets)?;
+            numbers(caller, counters_to, count, if counters.is_empty() { &none } else { counters })?;
+            numbers(caller, cookies_to, count, if cookies.is_empty() { &none } else { cookies })?;
+            short |= lists && (count as usize) < offsets.len();
+        }
         Place::Iterator { target, map } => {
             (union[0], union[1], union[2]) = (asked.union[0], asked.union[1], target.len() as u32 + 1);
             union[3] = *map;
@@ -345,13 +395,47 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
         }
     }
     let info = LinkInfo { kind: link.kind(), id: link.id(), prog_id: link.program_id(), padding: 0, union };
-    put(caller, room, &info)
+    put(caller, room, &info)?;
+    if short { Err(Errno::ENOSPC) } else { Ok(()) }
+}
+
+/// Two words of the caller's structure, and of the answer.
+fn words(asked: &LinkInfo, at: usize) -> u64 {
+    u64::from(asked.union[at]) | u64::from(asked.union[at + 1]) << 32
+}
+
+fn double(union: &mut [u32; 12], at: usize, number: u64) {
+    (union[at], union[at + 1]) = (number as u32, (number >> 32) as u32);
+}
+
+/// Writes as many of the numbers as there is room for, if the caller has any.
+fn numbers<E: Engine>(
+    caller: &mut impl Caller<E>,
+    address: u64,
+    count: u32,
+    all: &[u64],
+) -> Result<(), Errno> {
+    if address == 0 {
+        return Ok(());
+    }
+    let now = all.len().min(count as usize);
+    let bytes: Vec<u8> = all[..now].iter().flat_map(|number| number.to_ne_bytes()).collect();
+    caller.write(address, &bytes)
 }
 
 /// Gives the caller's buffer the name that its structure begins with, cut if need be.
 fn text<E: Engine>(caller: &mut impl Caller<E>, asked: &LinkInfo, name: &str) -> Result<(), Errno> {
-    let (address, size) =
-        (u64::from(asked.union[0]) | u64::from(asked.union[1]) << 32, asked.union[2] as usize);
+    text_at(caller, asked, 0, name)
+}
+
+/// The same for a name whose address and size are at that word.
+fn text_at<E: Engine>(
+    caller: &mut impl Caller<E>,
+    asked: &LinkInfo,
+    at: usize,
+    name: &str,
+) -> Result<(), Errno> {
+    let (address, size) = (words(asked, at), asked.union[at + 2] as usize);
     if (address == 0) != (size == 0) {
         return Err(Errno::EINVAL);
     }

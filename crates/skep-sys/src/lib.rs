@@ -39,6 +39,7 @@ mod name;
 mod object;
 mod ordered;
 mod place;
+mod probes;
 mod programs;
 mod query;
 mod run;
@@ -52,7 +53,7 @@ pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
     Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Netkit,
-    Place, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
+    Place, ProbedFunctions, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
 };
 pub use errno::Errno;
 pub use iterators::Shown;
@@ -60,6 +61,7 @@ pub use links::LinkObject;
 pub use maps::MapObject;
 pub use name::NAME_SIZE;
 pub use object::{Access, Handle, Object};
+pub use probes::{BinaryPlaces, Functions, ProbeInfo, ProbeKind, When};
 pub use programs::ProgramObject;
 pub use stats::StatsObject;
 pub use system::System;

@@ -11,6 +11,7 @@ use crate::iterators::replaces;
 use crate::object::{Handle, Object};
 use crate::ordered::Entry;
 use crate::place::{Kind, attach_type, expects, use_of};
+use crate::probes::is_of_probes;
 use crate::programs::{ProgramObject, read_text};
 use crate::system::{Shared, System};
 use alloc::string::String;
@@ -46,8 +47,18 @@ pub struct LinkObject<E: Engine> {
     shown: Option<Handle<E>>,
     shared: Arc<Shared<E>>,
     state: Mutex<E::Lock, State<E>>,
-    /// At a function: what attaches it, and the program with the function.
-    _function: Option<(E::Attachment, Arc<ProgramObject<E>>)>,
+    /// What attaches it, where that is not the place.
+    _held: Held<E>,
+}
+
+/// What attaches a link's program as long as the link lives.
+pub(crate) enum Held<E: Engine> {
+    /// Its place does.
+    Nothing,
+    /// It is at a function of the other program.
+    Function { _attachment: E::Attachment, _of: Arc<ProgramObject<E>> },
+    /// It is at probes.
+    Probing(#[allow(dead_code, reason = "dropping it detaches the program")] E::Probing),
 }
 
 struct State<E: Engine> {
@@ -109,6 +120,9 @@ impl<E: Engine> LinkObject<E> {
             Place::Iterator { .. } => 4,
             Place::Network { .. } => 5,
             Place::Xdp { .. } => 6,
+            Place::PerfEvent { .. } => 7,
+            Place::Functions { .. } => 8,
+            Place::Binary { .. } => 12,
             Place::Netfilter { .. } => 10,
             Place::Device { attach_type: attach_type::NETKIT_PRIMARY | attach_type::NETKIT_PEER, .. } => 13,
             Place::Device { .. } => 11,
@@ -131,7 +145,10 @@ impl<E: Engine> LinkObject<E> {
         let mut dropped = None;
         match &self.place {
             // It ends with the link.
-            Place::Function { .. } => {}
+            Place::Function { .. }
+            | Place::PerfEvent { .. }
+            | Place::Functions { .. }
+            | Place::Binary { .. } => {}
             Place::ControlGroup { attach_type, .. } => {
                 if let Some(group) = &self.group {
                     places.groups.end(group, *attach_type, id);
@@ -186,6 +203,9 @@ impl<E: Engine> System<E> {
                 return Err(Errno::EINVAL);
             }
             return self.function_attach(caller, program, create.target, create.more[0]);
+        }
+        if is_of_probes(program.program_type()) && self.engine().has_probes() {
+            return self.probe_link(caller, &create, program);
         }
         let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
         let fits = program.program_type() == place.program_type;
@@ -344,8 +364,15 @@ impl<E: Engine> System<E> {
         if !self.engine().has_tracepoint(&name) {
             return Err(Errno::ENOENT);
         }
-        let id = self.with(|registry| registry.links.reserve());
+        let probing = match self.engine().has_probes() {
+            true => self.engine().probe_raw(&name, &program, open.cookie)?,
+            false => None,
+        };
         let place = Place::RawTracepoint(name);
+        if let Some(probing) = probing {
+            return self.link_holding(caller, program, place, Held::Probing(probing));
+        }
+        let id = self.with(|registry| registry.links.reserve());
         let shared = self.shared();
         let mut places = shared.places.lock();
         places.single.push((place.clone(), Entry { program: Arc::clone(&program), link: Some(id) }));
@@ -353,17 +380,16 @@ impl<E: Engine> System<E> {
         self.link(caller, id, program, place, (None, None))
     }
 
-    /// A link to a function of the second program.
-    pub(crate) fn link_to_function(
+    /// A link that is attached by what it holds.
+    pub(crate) fn link_holding(
         &self,
         caller: &mut impl Caller<E>,
-        id: u32,
-        (program, target): (Arc<ProgramObject<E>>, Arc<ProgramObject<E>>),
+        program: Arc<ProgramObject<E>>,
         place: Place,
-        attachment: E::Attachment,
+        held: Held<E>,
     ) -> Result<i64, Errno> {
+        let id = self.with(|registry| registry.links.reserve());
         let state = Mutex::new(State { attached: true, program });
-        let function = Some((attachment, target));
         let object = Arc::new(LinkObject {
             id,
             place,
@@ -371,7 +397,7 @@ impl<E: Engine> System<E> {
             shown: None,
             shared: self.shared(),
             state,
-            _function: function,
+            _held: held,
         });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
@@ -387,7 +413,7 @@ impl<E: Engine> System<E> {
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
         let shared = self.shared();
-        let object = Arc::new(LinkObject { id, place, group, shown, shared, state, _function: None });
+        let object = Arc::new(LinkObject { id, place, group, shown, shared, state, _held: Held::Nothing });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }
@@ -412,8 +438,14 @@ impl<E: Engine> System<E> {
     pub(crate) fn link_detach(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let detach: LinkDetach = attr.get()?;
         let link = caller.handle(detach.link_fd)?.link()?;
-        if matches!(link.place, Place::RawTracepoint(_) | Place::Function { .. } | Place::Iterator { .. }) {
-            return Err(Errno::EOPNOTSUPP);
+        match link.place {
+            Place::RawTracepoint(_)
+            | Place::Function { .. }
+            | Place::PerfEvent { .. }
+            | Place::Functions { .. }
+            | Place::Binary { .. }
+            | Place::Iterator { .. } => return Err(Errno::EOPNOTSUPP),
+            _ => {}
         }
         link.detach();
         Ok(0)
@@ -428,7 +460,11 @@ impl<E: Engine> LinkObject<E> {
         old: Option<&Arc<ProgramObject<E>>>,
     ) -> Result<Arc<ProgramObject<E>>, Errno> {
         match self.place {
-            Place::RawTracepoint(_) | Place::Function { .. } => return Err(Errno::EINVAL),
+            Place::RawTracepoint(_)
+            | Place::Function { .. }
+            | Place::PerfEvent { .. }
+            | Place::Functions { .. }
+            | Place::Binary { .. } => return Err(Errno::EINVAL),
             Place::Netfilter { .. } => return Err(Errno::EOPNOTSUPP),
             _ => {}
         }
@@ -489,6 +525,9 @@ impl<E: Engine> LinkObject<E> {
             Place::RawTracepoint(_)
             | Place::Netfilter { .. }
             | Place::Function { .. }
+            | Place::PerfEvent { .. }
+            | Place::Functions { .. }
+            | Place::Binary { .. }
             | Place::Iterator { .. } => {
                 return Err(Errno::EINVAL);
             }

@@ -15,12 +15,16 @@ pub(crate) mod attach_type {
     pub(crate) const SK_LOOKUP: u32 = 36;
     pub(crate) const XDP: u32 = 37;
     pub(crate) const ANY_VERDICT: u32 = 38;
+    pub(crate) const PERF_EVENT: u32 = 41;
+    pub(crate) const KPROBE_MULTI: u32 = 42;
     pub(crate) const LSM_CGROUP: u32 = 43;
     pub(crate) const NETFILTER: u32 = 45;
     pub(crate) const TCX_INGRESS: u32 = 46;
     pub(crate) const TCX_EGRESS: u32 = 47;
+    pub(crate) const UPROBE_MULTI: u32 = 48;
     pub(crate) const NETKIT_PRIMARY: u32 = 54;
     pub(crate) const NETKIT_PEER: u32 = 55;
+    pub(crate) const KPROBE_SESSION: u32 = 56;
 }
 
 /// Numbers of types of programs.

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::engine::{CoreRelocation, Engine, FunctionInfo, LineInfo, ProgramRequest};
 use crate::errno::Errno;
 use crate::log::Log;
-use crate::maps::{MapObject, no_token};
+use crate::maps::{MapObject, kind::ARENA, no_token};
 use crate::name;
 use crate::object::{Handle, Object};
 use crate::system::System;
@@ -378,6 +378,9 @@ impl<E: Engine> System<E> {
                     return Err(error);
                 }
             };
+            if map.kind() == ARENA {
+                self.place_arena(caller, &map, descriptor, log)?;
+            }
             let known = maps.iter().position(|other| Arc::ptr_eq(other, &map));
             let index = known.unwrap_or_else(|| {
                 maps.push(map);
@@ -394,6 +397,30 @@ impl<E: Engine> System<E> {
             slot += 2;
         }
         Ok(maps)
+    }
+
+    /// Programs hold addresses of an arena as the caller has mapped it.
+    fn place_arena(
+        &self,
+        caller: &mut impl Caller<E>,
+        map: &MapObject<E>,
+        descriptor: i32,
+        log: &mut Log,
+    ) -> Result<(), Errno> {
+        if self.engine().arena_start(map.map()).is_some() {
+            return Ok(());
+        }
+        match caller.mapped_at(descriptor) {
+            Some(address) if self.engine().place_arena(map.map(), address) => Ok(()),
+            Some(address) => {
+                log.line(&format!("no arena can begin at {address:#x}"));
+                Err(Errno::EINVAL)
+            }
+            None => {
+                log.line("arena's user address must be set via map_extra or mmap()");
+                Err(Errno::EINVAL)
+            }
+        }
     }
 
     pub(crate) fn prog_bind_map(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {

@@ -97,23 +97,43 @@ impl<E: Engine> System<E> {
         if query.flags != 0 {
             return Err(Errno::EINVAL);
         }
-        let handle = caller.handle_of(query.pid, query.fd)?;
+        let handle = match caller.handle_of(query.pid, query.fd) {
+            Err(Errno::ENOTSUPP) => {
+                let probe = caller.probe_of(query.pid, query.fd)?;
+                let program = self.engine().program_at(&probe).ok_or(Errno::ENOENT)?;
+                let info = self.engine().describe(&probe);
+                let (kind, places) = (info.kind.descriptor_type(), [info.offset, info.address]);
+                return fd_answer(caller, attr, &query, &info.name, (program, kind, places));
+            }
+            handle => handle?,
+        };
         let link = handle.link().or(Err(Errno::ENOTSUPP))?;
         let Place::RawTracepoint(name) = link.place() else { return Err(Errno::ENOTSUPP) };
-        let room = query.buf_len as usize;
-        let fits = room > name.len();
-        if query.buf != 0 && room != 0 {
-            let now = if fits { name.len() } else { room - 1 };
-            caller.write(query.buf, &[&name.as_bytes()[..now], &[0]].concat())?;
-        }
-        let program = link.program_id();
-        let mut put = |at: usize, number: u32| attr.put(caller, at, &number.to_ne_bytes());
-        put(offset_of!(TaskFdQuery, buf_len), name.len() as u32)?;
-        put(offset_of!(TaskFdQuery, prog_id), program)?;
-        put(offset_of!(TaskFdQuery, fd_type), RAW_TRACEPOINT)?;
-        attr.put(caller, offset_of!(TaskFdQuery, probe_offset), &[0; 16])?;
-        if query.buf == 0 || room == 0 || fits { Ok(0) } else { Err(Errno::ENOSPC) }
+        fd_answer(caller, attr, &query, name, (link.program_id(), RAW_TRACEPOINT, [0; 2]))
     }
+}
+
+/// Answers what a descriptor is: the name of what it is attached to, the program, the kind, offset and address.
+fn fd_answer<E: Engine>(
+    caller: &mut impl Caller<E>,
+    attr: &Attr,
+    query: &TaskFdQuery,
+    name: &str,
+    (program, kind, places): (u32, u32, [u64; 2]),
+) -> Result<i64, Errno> {
+    let room = query.buf_len as usize;
+    let fits = room > name.len();
+    if query.buf != 0 && room != 0 {
+        let now = if fits { name.len() } else { room - 1 };
+        caller.write(query.buf, &[&name.as_bytes()[..now], &[0]].concat())?;
+    }
+    let mut put = |at: usize, number: u32| attr.put(caller, at, &number.to_ne_bytes());
+    put(offset_of!(TaskFdQuery, buf_len), name.len() as u32)?;
+    put(offset_of!(TaskFdQuery, prog_id), program)?;
+    put(offset_of!(TaskFdQuery, fd_type), kind)?;
+    attr.put(caller, offset_of!(TaskFdQuery, probe_offset), &places[0].to_ne_bytes())?;
+    attr.put(caller, offset_of!(TaskFdQuery, probe_addr), &places[1].to_ne_bytes())?;
+    if query.buf == 0 || room == 0 || fits { Ok(0) } else { Err(Errno::ENOSPC) }
 }
 
 /// Answers a query: numbers first, then as much of the lists as the caller has room for.

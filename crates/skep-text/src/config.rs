@@ -88,6 +88,12 @@ impl Config {
         self
     }
 
+    /// Requires one kind of memory if none was required before.
+    pub fn backing_or(mut self, backing: Backing) -> Self {
+        self.backing.get_or_insert(backing);
+        self
+    }
+
     /// Whether packs that hold enough code become huge pages. Default: yes.
     pub fn huge(mut self, huge: bool) -> Self {
         self.huge = huge;

@@ -138,6 +138,7 @@ fn prove(
     let allocated = record.take_allocated();
     let foreign_sockets = record.take_foreign_sockets();
     let element = record.element_use();
+    let context_bytes = record.context_use();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &cfg);
     Ok(Verified {
         name: source.name,
@@ -155,6 +156,7 @@ fn prove(
         allocated,
         foreign_sockets,
         element,
+        context_bytes,
         maps,
         read,
         lines: source.lines,

@@ -72,6 +72,7 @@ pub struct Verified {
     pub(crate) allocated: Box<[(u32, bool)]>,
     pub(crate) foreign_sockets: Box<[u32]>,
     pub(crate) element: ElementUse,
+    pub(crate) context_bytes: u32,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) read: Box<[Read]>,
     pub(crate) lines: Vec<LineInfo>,
@@ -103,6 +104,10 @@ pub struct Fact {
     pub foreign: Option<&'static ContextField>,
     /// Whether the call ends the program: it is `bpf_throw`, and `r1` is the cookie.
     pub throws: bool,
+    /// Whether some path loads here from the stack what it knows to be there: a pointer, or a number of which not
+    /// every value is possible. What was there before must not be found in its place, even for a moment (Spectre's
+    /// variant 4).
+    pub reload: bool,
 }
 
 /// What is the same on every path that reaches a helper call.
@@ -282,6 +287,12 @@ impl Verified {
     /// with the map: the sizes are not among [`Verified::assumptions`].
     pub fn element_use(&self) -> ElementUse {
         self.element
+    }
+
+    /// Up to which byte it reads a context that is plain bytes, like a tracepoint's record; 0 for other contexts. Whoever
+    /// attaches it must compare this with what there is: the size is not among [`Verified::assumptions`].
+    pub fn context_bytes(&self) -> u32 {
+        self.context_bytes
     }
 
     /// The maps that its instructions name by index.

@@ -83,6 +83,28 @@ pub enum Error {
         /// The device's index.
         index: u32,
     },
+    /// Something that could be probed is there already.
+    #[error("{name} cannot be added: there is {by} already")]
+    ProbeTaken {
+        /// What was to be added.
+        name: String,
+        /// What is there.
+        by: String,
+    },
+    /// Nothing of that name can be probed.
+    #[error("nothing of the name {name} can be probed: add it to Machine::probes, in a file under [probes]")]
+    NoProbe {
+        /// The name.
+        name: String,
+    },
+    /// Something cannot be probed, or cannot happen so.
+    #[error("{name}: {why}")]
+    BadProbe {
+        /// What it is.
+        name: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// Memory cannot be added.
     #[error("{len} bytes of memory at {address:#x}: {why}")]
     Memory {

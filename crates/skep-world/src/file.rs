@@ -28,6 +28,10 @@
 //! protocol = "tcp"
 //! local = "10.0.0.1:80"
 //! ```
+//!
+//! The table `[probes]` has what programs may probe (`file/probes.rs`).
+
+mod probes;
 
 use crate::{
     Cgroup, Clock, Device, Error, MacAddr, Machine, Netkit, NetkitPolicy, Protocol, Random, Route, RouteKind,
@@ -61,7 +65,7 @@ pub enum FileError {
     /// Its parts do not fit together.
     #[error("{what} {number}: {source}")]
     Part {
-        /// `device`, `route`, `neighbour`, `socket` or `memory`.
+        /// `device`, `route`, `neighbour`, `socket`, `memory`, or a part of `probes`.
         what: &'static str,
         /// Which of them, from 1 in the order of the file.
         number: usize,
@@ -102,6 +106,8 @@ struct File {
     other_task: Vec<TaskOf>,
     #[serde(default)]
     memory: Vec<MemoryOf>,
+    #[serde(default)]
+    probes: probes::ProbesOf,
 }
 
 #[derive(Deserialize)]
@@ -348,6 +354,7 @@ impl Described {
             let added = machine.memory.add(of.address.0, bytes);
             added.map_err(|source| FileError::Part { what: "memory", number, source })?;
         }
+        probes::add(file.probes, &mut machine.probes)?;
         let clock = file.clock.map_or_else(Clock::real, |start| Clock::stepped(start.0));
         let random = file.seed.map_or_else(Random::real, Random::seeded);
         Ok(Self { machine, clock, random })

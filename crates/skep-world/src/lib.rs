@@ -37,6 +37,7 @@ mod memory;
 mod neighbours;
 mod options;
 mod prefixes;
+mod probes;
 mod random;
 mod route;
 mod socket;
@@ -56,6 +57,9 @@ pub use mac::{MacAddr, NotMac};
 pub use machine::Machine;
 pub use memory::Memory;
 pub use options::SocketOptions;
+pub use probes::{
+    Event, FIRST_TRACEPOINT, FieldValue, Function, Happening, ProbePoint, Probes, RecordField, Tracepoint,
+};
 pub use random::Random;
 pub use route::{Route, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 pub use socket::{Protocol, Socket, SocketState};

@@ -6,6 +6,7 @@ use crate::fib::{self, Arrival, Departure, FibError, FibFlags, FibQuery, FibResu
 use crate::mac::MacAddr;
 use crate::memory::Memory;
 use crate::neighbours::Neighbours;
+use crate::probes::Probes;
 use crate::route::{Route, RouteKind, TABLE_LOCAL};
 use crate::socket::{Protocol, Socket};
 use crate::sockets::Sockets;
@@ -40,6 +41,8 @@ pub struct Machine {
     pub tasks: BTreeMap<u32, Task>,
     /// What programs may read by address.
     pub memory: Memory,
+    /// What programs may probe.
+    pub probes: Probes,
 }
 
 impl Machine {

@@ -7,7 +7,8 @@
 
 use skep::abi::{MapDef, MapKind, ProgramType};
 use skep::world::{
-    Clock, Device, Family, Fate, Machine, Place, Point, Protocol, Random, Route, Socket, World,
+    Clock, Device, Family, Fate, Fired, Function, Machine, Place, Point, Probe, ProbeOptions, ProbePoint,
+    Protocol, Random, Registers, Route, Socket, World,
 };
 use skep::{Context, Object, Packet, Program, Runtime, UpdateFlags};
 use std::time::Duration;
@@ -50,7 +51,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     drop((_first, _second));
     let balancer = sockets(&world, &runtime)?;
-    stack(&world, &runtime, &balancer)
+    stack(&world, &runtime, &balancer)?;
+    probes(&world, &runtime)
+}
+
+/// A program that watches a function of the machine's kernel.
+fn probes(world: &World, runtime: &Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    let insns = skep::isa::assemble("r0 = 0\nexit")?;
+    let kind = ProgramType::from_name("kprobe").ok_or("no such type")?;
+    let loaded = runtime.load(&Object::from_insns("watch", kind, insns))?;
+    let program = &loaded.programs()[0];
+    let socket = 0xffff_8880_0000_1000;
+    // ANCHOR: probes
+    world.change(|machine| {
+        machine.probes.add_function(Function { name: "tcp_connect".into(), address: 0, size: 0 })?;
+        machine.probes.add_tracepoint("sock", "inet_sock_set_state", ["int oldstate", "int newstate"])
+    })?;
+    let point = ProbePoint::function("tcp_connect");
+    let options = ProbeOptions { cookie: 7, ..ProbeOptions::default() };
+    let _watching = world.probe(program, Probe::Entry(point.clone()), options)?;
+
+    let registers = Registers::call(&[socket]);
+    let ran = world.fire(Fired::Call { point: &point, registers: &registers, result: 0 }, None)?;
+    assert_eq!(ran.programs, 1);
+    // ANCHOR_END: probes
+    Ok(())
 }
 
 /// A program that gives all ports to one server.

@@ -397,6 +397,29 @@ fn fill(arena: Arena<'_>) -> Model {
 }
 
 #[test]
+fn an_arena_that_a_client_has_mapped_across_a_multiple_of_4_gib_is_one_piece() {
+    let runtime = Runtime::builder().share_maps(true).build().unwrap();
+    let start = (9 << 32) - 2 * 4096;
+    let cast = |value: u64, way: Way| {
+        let alone = Object::from_sources(Vec::new(), [def(4, 0)], None);
+        let map = Arc::clone(&runtime.load(&alone).unwrap().maps()[0]);
+        assert_eq!(map.arena().unwrap().known_start(), None);
+        assert!(map.arena().unwrap().set_start(start));
+        let text = format!("{NAMED}r3 = {value:#x} ll\nr1 = addr_space_cast(r3, 0x1, 0x0)\nr0 = r1\nexit");
+        let bytes = skep_isa::encode_bytes(&skep_isa::assemble(&text).unwrap()).unwrap();
+        let object = Object::from_bytecode_and_maps("main", &RAW, &bytes, vec![def(4, 0)]).unwrap();
+        let module = runtime.linker(&object).map("heap", map).load().unwrap();
+        run(&module.programs()[0], way)
+    };
+    for way in WAYS {
+        assert_eq!(cast(0xffff_e008, way), start + 8, "{way:?}");
+        assert_eq!(cast(0x12_ffff_fff8, way), (9 << 32) - 8, "{way:?}");
+        assert_eq!(cast(0x1010, way), (9 << 32) + 0x1010, "{way:?}");
+        assert_eq!(cast(5 << 32, way), 0, "{way:?}");
+    }
+}
+
+#[test]
 fn random_accesses_are_those_of_the_model() {
     let first: u64 = std::env::var("SKEP_SEED").map_or(1, |seed| seed.parse().unwrap());
     let cases = std::env::var("SKEP_CASES").map_or(fewer_if_emulated(600), |cases| cases.parse().unwrap());

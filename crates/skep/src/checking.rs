@@ -56,6 +56,7 @@ impl Program {
             Input::Xdp
             | Input::Skb
             | Input::Context
+            | Input::Host
             | Input::Arguments
             | Input::Netfilter
             | Input::Shown
@@ -72,12 +73,22 @@ impl Program {
         buffer: &mut [u8],
         fuel: u64,
     ) -> Result<Result<u64, Violation>, Error> {
-        self.run_checked_on(packet, buffer, None, fuel)
+        self.run_checked_on(packet, buffer, None, None, fuel)
     }
 
     /// [`Program::run_checked`] as [`Program::run_context_with`] runs it.
     pub(crate) fn run_context_checked(&self, context: &mut Context) -> Result<Result<u64, Violation>, Error> {
-        self.run_checked_on(&mut Packet::new(&[]), &mut [], Some(context), Regions::DEFAULT_FUEL)
+        self.run_checked_on(&mut Packet::new(&[]), &mut [], Some(context), None, Regions::DEFAULT_FUEL)
+    }
+
+    /// The same on what a host lends: its address, and what may be accessed.
+    pub(crate) fn run_lent_checked(
+        &self,
+        address: u64,
+        lent: &crate::host::Lending<'_>,
+    ) -> Result<Result<u64, Violation>, Error> {
+        let given = Some((address, lent));
+        self.run_checked_on(&mut Packet::new(&[]), &mut [], None, given, Regions::DEFAULT_FUEL)
     }
 
     fn run_checked_on(
@@ -85,6 +96,7 @@ impl Program {
         packet: &mut Packet,
         buffer: &mut [u8],
         given: Option<&mut Context>,
+        lent: Option<(u64, &crate::host::Lending<'_>)>,
         fuel: u64,
     ) -> Result<Result<u64, Violation>, Error> {
         let (image, shared): (&Image, _) = (self.image(), self.shared());
@@ -155,6 +167,13 @@ impl Program {
                 regions.allow(words, buffer.len() as u64, Rights::READ);
                 // SAFETY: the caller gives as many words as the program was verified for.
                 unsafe { interpreter.run_checked(words, 0, &mut env, &regions) }
+            }
+            Input::Host => {
+                let (address, lent) = lent.expect("a host's context");
+                env.context = address;
+                lent.allow(self.program_type(), &mut regions);
+                // SAFETY: as in `TypedProgram::run_with`.
+                unsafe { interpreter.run_checked(address, 0, &mut env, &regions) }
             }
             Input::Inside => panic!("it runs inside of another program"),
             Input::Context => {

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::image::{Engine, Input};
 use crate::packet::{Effects, Redirect, Sysctl};
 use crate::program::Program;
+use crate::run_state::RunState;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
 use skep_world::Socket;
@@ -418,6 +419,10 @@ impl Context {
                     }
                 }
                 FieldKind::Memory { .. } => self.record.as_mut_ptr().expose_provenance() as u64,
+                // Only types of hosts have slices, and those have no such context.
+                FieldKind::SliceData { .. } | FieldKind::SliceEnd { .. } => {
+                    return Err(self.missing(field.name));
+                }
                 FieldKind::Object { maybe_null: true, .. } => 0,
                 FieldKind::Object { .. } => return Err(self.missing(field.name)),
             };
@@ -489,10 +494,19 @@ impl Program {
     ///
     /// As [`Program::run_context`], and [`Error::Interpret`] as for [`Program::run_with`].
     pub fn run_context_with(&self, engine: Engine, context: &mut Context) -> Result<u64, Error> {
+        self.run_context_lending(engine, context, None)
+    }
+
+    pub(crate) fn run_context_lending(
+        &self,
+        engine: Engine,
+        context: &mut Context,
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         let (address, effects) = context.begin(self)?;
         // SAFETY: the context is of the type that the program was verified for, and is borrowed for the whole run;
         // `begin` has set all addresses in it, to memory that it owns.
-        let result = unsafe { self.call(engine, address, 0, address, effects) };
+        let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
         context.end();
         result
     }

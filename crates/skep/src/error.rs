@@ -1,7 +1,9 @@
 //! Everything that can go wrong between an object file and a result.
 
+mod early;
 mod iterate;
 
+pub use early::Exhausted;
 pub use iterate::IterateFault;
 use skep_verifier::Refusal;
 use std::path::PathBuf;
@@ -324,6 +326,16 @@ pub enum Error {
         /// The program.
         program: String,
     },
+    /// A program reads more of a tracepoint's record than there is.
+    #[error("program {program} reads {reads} bytes of the tracepoint's record, which has {record}")]
+    RecordSize {
+        /// The program.
+        program: String,
+        /// Up to which byte it reads.
+        reads: usize,
+        /// The bytes of the record.
+        record: usize,
+    },
     /// Something of a world's machine is missing or taken.
     #[error(transparent)]
     World(#[from] skep_world::Error),
@@ -353,6 +365,34 @@ pub enum Error {
         /// The type's name.
         program_type: &'static str,
     },
+    /// The description of a context of the host's own cannot be used.
+    #[error("context {name}: {why}")]
+    HostType {
+        /// The structure's name in C.
+        name: String,
+        /// What is wrong, and the remedy.
+        why: String,
+    },
+    /// A host's own implementation of [`HostStruct`](crate::host::HostStruct) lends something else than it describes.
+    #[error(
+        "program {program}: struct {name} does not lend the fields that it describes, in their order and with their sizes;          derive Context instead of implementing HostStruct by hand"
+    )]
+    Lent {
+        /// The program.
+        program: String,
+        /// The structure's name in C.
+        name: &'static str,
+    },
+    /// A program of a host's own type has returned a number that is no verdict.
+    #[error(
+        "program {program} returned {result}, which is none of its type's verdicts; the verifier proves only that a result          is between the least and the greatest, so number verdicts without gaps"
+    )]
+    Verdict {
+        /// The program.
+        program: String,
+        /// What it returned.
+        result: i32,
+    },
     /// There is no such map, program or variable.
     #[error("there is no {what} {name:?} in the object; it has {}", list(known))]
     Unknown {
@@ -373,6 +413,43 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
+    /// A Rust type that differs from the type that the object has for the place.
+    #[error("{place}: expected {expected}, found {given}")]
+    TypeMismatch {
+        /// The key or value of a map, a field of it, or a variable.
+        place: String,
+        /// What the object has there.
+        expected: String,
+        /// The Rust type.
+        given: String,
+    },
+    /// A typed view of a map of another kind.
+    #[error("map {map} is a map of kind {kind}; this view is for others: use {wanted}")]
+    WrongView {
+        /// The map.
+        map: String,
+        /// Its kind.
+        kind: skep_abi::MapKind,
+        /// What to use.
+        wanted: &'static str,
+    },
+    /// A variable that programs rely on for ever.
+    #[error(
+        "variable {name} is a constant, for which the programs were verified; set it before the load, by Linker::set or \
+         Linker::variable, and load the object again"
+    )]
+    ConstantVariable {
+        /// The variable.
+        name: String,
+    },
+    /// State of an old module that cannot be had in the new one.
+    #[error("{place}: {why}")]
+    Migration {
+        /// Map or variable, key, and the member.
+        place: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Code could not be generated.
     #[error("cannot compile program {program}: {source}")]
     Compile {
@@ -392,7 +469,38 @@ pub enum Error {
     /// Executable memory could not be allocated or changed.
     #[error(transparent)]
     Text(#[from] skep_text::Error),
-    /// Every virtual CPU belongs to another live thread, or this thread is ending.
+    /// A declaration of a host's function cannot be used.
+    #[error("cannot use the prototype{}: {why}", of_function(.name))]
+    Prototype {
+        /// The function; empty if it is about the file.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// The run lacks the state that functions of the host take, which the program calls.
+    #[error("{}", state_missing(.program, .wanted, .given))]
+    StateMissing {
+        /// The program.
+        program: String,
+        /// The Rust type that the functions take.
+        wanted: &'static str,
+        /// The type that the run has.
+        given: Option<&'static str>,
+    },
+    /// A program calls functions of the host that take states of different types, and a run has one.
+    #[error(
+        "program {program} calls functions that take the state {first} and others that take {second}: \
+             a run has one state; put both into one structure"
+    )]
+    StateTypes {
+        /// The program.
+        program: String,
+        /// One of the Rust types.
+        first: &'static str,
+        /// Another one.
+        second: &'static str,
+    },
+    /// Every virtual CPU is in a run, and this thread may not wait for one, or this thread is ending.
     #[error("{}", no_cpu(.0))]
     Slots(#[from] skep_rcu::Error),
     /// The thread was interrupted while it held the lock of a map value, and the program may take a lock.
@@ -401,6 +509,37 @@ pub enum Error {
          between; run the program when the handler has returned"
     )]
     LockHeld,
+    /// A run took more than its budget. What it held is released; what it wrote into maps, packets and buffers stays.
+    #[error("program {program} ended after {of}; raise its budget, or make the program do less in one run")]
+    BudgetExhausted {
+        /// The program that the host ran.
+        program: String,
+        /// What is used up.
+        of: Exhausted,
+    },
+    /// Another thread ended the run. What it held is released; what it wrote into maps, packets and buffers stays.
+    #[error("program {program} was interrupted by the host")]
+    Interrupted {
+        /// The program that the host ran.
+        program: String,
+    },
+    /// A function of the host panicked while a program called it. What the run held is released; what it wrote into
+    /// maps, packets and buffers stays.
+    #[error("program {program} ended: {function} of the host panicked: {message}")]
+    HostPanicked {
+        /// The program that the host ran.
+        program: String,
+        /// The name of the function, or `the log`.
+        function: String,
+        /// What the panic said.
+        message: String,
+    },
+    /// A program without checks was given a budget, or interrupted.
+    #[error("program {program} has no checks for budgets; make its runtime with RuntimeBuilder::budget")]
+    NoBudgets {
+        /// The program.
+        program: String,
+    },
     /// A program was run with an input that its type does not take.
     #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
     WrongInput {
@@ -457,11 +596,23 @@ fn of_member(member: &str) -> String {
     if member.is_empty() { String::new() } else { format!(", member {member}") }
 }
 
+fn of_function(name: &str) -> String {
+    if name.is_empty() { "s of the file".to_owned() } else { format!(" of {name}") }
+}
+
+fn state_missing(program: &str, wanted: &str, given: &Option<&'static str>) -> String {
+    let given = given.map_or_else(|| "no state".to_owned(), |given| format!("a state of type {given}"));
+    format!(
+        "program {program} calls functions that take a state of type {wanted}, and this run has {given}: \
+         run it by Program::with_state"
+    )
+}
+
 fn no_cpu(error: &skep_rcu::Error) -> String {
     match error {
         skep_rcu::Error::NoSlot { limit } => format!(
-            "all {limit} virtual CPUs belong to other threads: a thread that has run a program keeps one until it \
-             ends; raise RuntimeBuilder::cpus, or let idle threads call Runtime::release_cpu"
+            "all {limit} virtual CPUs are in use, and a thread in a run of another runtime, in a timer or in a forked \
+             child does not wait for one; raise RuntimeBuilder::cpus, or let idle threads call Runtime::release_cpu"
         ),
         other => other.to_string(),
     }

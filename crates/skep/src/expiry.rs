@@ -99,10 +99,14 @@ impl Shared {
             (normal, env.sleepable) = (None, 1);
         }
         if let Some(arguments) = arguments {
+            let mut ending = self.ending(image, None);
+            if let Some(ending) = &mut ending {
+                ending.attach(&mut env);
+            }
             // SAFETY: the arguments are those of such a callback, and the section lasts until it has returned.
-            unsafe { self.call(&due, arguments, &mut env) };
-            if env.sections > 0 {
-                self.leave_sections(&env);
+            unsafe {
+                self.call(&due, arguments, &mut env);
+                self.finish_unseen(image, &mut env, ending.as_mut());
             }
         }
         self.timers.finish(due, arguments.is_some());

@@ -8,6 +8,7 @@
 use crate::audit::AuditEvent;
 use crate::dispatch::Connected;
 use crate::error::Error;
+use crate::image::Input;
 use crate::observe;
 use crate::program::Program;
 use skep_abi::{AttachTo, Context, TargetFunction};
@@ -59,6 +60,12 @@ impl Program {
         let Some(function) = verified.functions().get(index) else {
             return Err(self.not_a_target("?", "there is no such function".into()));
         };
+        if self.image().input == Input::Host {
+            // Extensions are linked before their target is known, so not against the host's types; and who watches
+            // a function sees a context by its object's types.
+            let why = "functions of programs over a host's own context cannot be replaced or watched";
+            return Err(self.not_a_target(&function.name, why.into()));
+        }
         let Some(types) = self.image().types.clone() else {
             let why = "the program was not loaded to be changed: use Linker::patchable, without fixed code";
             return Err(self.not_a_target(&function.name, why.into()));

@@ -29,7 +29,7 @@ mod bits;
 #[cfg(test)]
 mod book_tests;
 mod buffer;
-mod callback;
+pub(crate) mod callback;
 mod checksum;
 pub(crate) mod client;
 pub(crate) mod conformance;
@@ -50,6 +50,7 @@ mod packet;
 mod perf;
 mod print;
 mod probe;
+pub(crate) mod recorded;
 mod redirect;
 mod resize;
 mod ring;

@@ -3,8 +3,10 @@
 //! An image knows neither the runtime nor the dispatch of tail calls, since both hold images. They pass what its slow
 //! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
 
+use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::observe::Life;
+use crate::run_state::StateType;
 use crate::shown::Layout;
 use crate::stats::Counted;
 use crate::tenant::Tenant;
@@ -64,14 +66,22 @@ pub(crate) struct Image {
     pub(crate) sleepable: bool,
     /// Whether it may take a lock, itself or in a program that it tail-calls.
     pub(crate) locks: bool,
+    /// The state of a run that functions of the host take, which it calls.
+    pub(crate) takes: Option<StateType>,
     pub(crate) times: LoadTimes,
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
+    /// Its arena, if another process maps that: see [`Map::meet_touched_pages`].
+    pub(crate) mapped_arena: Option<Arc<Map>>,
     pub(crate) counted: Counted,
     pub(crate) _life: Life,
     pub(crate) tenant: Option<Arc<Tenant>>,
     /// Counts it among the tenant's programs.
     pub(crate) _charge: Charge,
+    /// Whether its runs may end early ([`Linkage::ends`]).
+    pub(crate) ends: bool,
+    /// Of its runs.
+    pub(crate) interrupts: Interrupts,
     /// The types of its object, if its functions may be replaced and watched.
     pub(crate) types: Option<Arc<Btf>>,
     /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the
@@ -92,6 +102,8 @@ pub(crate) enum Input {
     Buffer(Buffer),
     /// The structure or the bytes of a [`crate::Context`].
     Context,
+    /// The context of a host's own type ([`crate::TypedProgram`]).
+    Host,
     /// What the program around it passes: an extension, or a program that watches a function.
     Inside,
     /// A packet in a hook of the packet filter.

@@ -50,9 +50,15 @@
 //! # Virtual CPUs
 //!
 //! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot. Instead, each
-//! thread that runs programs owns a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes
-//! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
-//! [`RuntimeBuilder::cpus`] says how many there are.
+//! run has a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes per-CPU maps. No two runs
+//! have the same one at the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many
+//! there are, and how any number of threads share them. A run begins and ends on one thread and keeps nothing there, so
+//! tasks of an async executor may run programs from any of its threads; a program that may run for long or sleep belongs
+//! on a thread that may block.
+
+// The derives write paths that begin with the crate's name.
+#[cfg(all(test, feature = "derive"))]
+extern crate self as skep;
 
 #[cfg(test)]
 mod answers_tests;
@@ -60,12 +66,14 @@ mod answers_tests;
 mod arena_tests;
 mod arrays;
 mod audit;
+mod budget;
 mod charging;
 #[cfg(test)]
 mod checking;
 mod context;
 mod contract;
 mod dispatch;
+mod ending;
 mod error;
 mod expiry;
 mod extension;
@@ -75,8 +83,11 @@ mod growth_tests;
 mod helpers;
 mod holders;
 mod hook;
+pub mod host;
 mod image;
 mod iterate;
+#[cfg(feature = "json")]
+pub mod json;
 #[cfg(test)]
 mod kfunc_tests;
 mod linker;
@@ -86,6 +97,7 @@ mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
 mod metrics;
+mod migrate;
 mod module;
 mod netfilter;
 #[cfg(test)]
@@ -97,6 +109,7 @@ mod packet;
 mod program;
 mod provides;
 mod registry;
+mod run_state;
 mod runtime;
 #[cfg(test)]
 mod slices_tests;
@@ -119,34 +132,44 @@ mod socket_map_tests;
 mod socket_tests;
 mod stats;
 mod steps;
+#[cfg(feature = "tokio")]
+pub mod stream;
 mod surroundings;
 #[cfg(feature = "sys")]
 pub mod sys;
 mod targets;
 mod tenant;
 mod timers;
+#[cfg(feature = "typed")]
+pub mod typed;
+mod typed_program;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
 #[cfg(feature = "audit")]
 pub use audit::JsonLines;
 pub use audit::{AuditEvent, AuditFailure, AuditRecord, AuditSink, AuditedMap, AuditedProgram};
+pub use budget::Budget;
 pub use context::Context;
-pub use error::{Error, IterateFault};
+pub use error::{Error, Exhausted, IterateFault};
 pub use extension::Attachment;
 pub use hook::{Hook, Link};
+pub use host::{HostContext, HostType, Verdict};
 pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
 pub use metrics::Metrics;
+pub use migrate::Migration;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
-pub use program::Program;
+pub use program::{Program, WithState};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
+#[cfg(feature = "derive")]
+pub use skep_derive::{Context, Verdict};
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
@@ -161,4 +184,7 @@ pub use socket::{socket_member, socket_of};
 pub use stats::{Bucket, Histogram, RunStats};
 pub use targets::TargetMap;
 pub use tenant::{Quota, Resource, Tenant, Usage};
+#[cfg(feature = "typed")]
+pub use typed::{PerCpu, PerCpuMap, Prefix, TypedMap, TypedQueue};
+pub use typed_program::TypedProgram;
 pub use world::World;

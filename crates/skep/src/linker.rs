@@ -6,7 +6,7 @@ use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::audit::AuditedProgram;
 use crate::contract;
 use crate::error::Error;
-use crate::helpers;
+use crate::helpers::{self, recorded};
 use crate::image::LoadTimes;
 use crate::machine_objects;
 use crate::module::{Module, UnusedMap};
@@ -19,7 +19,8 @@ use crate::socket::make_member;
 use crate::steps::steps;
 use crate::tenant::Tenant;
 use skep_abi::{
-    CPU_MASK, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind, TargetFunction,
+    CPU_MASK, EndsLink, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind,
+    TargetFunction,
 };
 use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
@@ -42,8 +43,13 @@ pub struct Linker<'a> {
     patchable: bool,
     targets: BTreeMap<String, Arc<TargetFunction>>,
     given: BTreeMap<String, Arc<Map>>,
+    /// The maps of an older module, of which those are given that nothing else is said about.
+    older: Vec<Arc<Map>>,
+    fresh: BTreeSet<String>,
     max_entries: BTreeMap<String, u32>,
     variables: BTreeMap<String, Vec<u8>>,
+    #[cfg(feature = "typed")]
+    claims: BTreeMap<String, crate::typed::Shape>,
     log: Option<Box<Lines<'a>>>,
     rules: Rules,
     tenant: Option<Arc<Tenant>>,
@@ -102,8 +108,12 @@ impl<'a> Linker<'a> {
             patchable: false,
             targets: BTreeMap::new(),
             given: BTreeMap::new(),
+            older: Vec::new(),
+            fresh: BTreeSet::new(),
             max_entries: BTreeMap::new(),
             variables: BTreeMap::new(),
+            #[cfg(feature = "typed")]
+            claims: BTreeMap::new(),
             log: None,
             rules: Rules::default(),
             tenant: None,
@@ -183,6 +193,27 @@ impl<'a> Linker<'a> {
         self
     }
 
+    /// Takes over the maps of a module, for an upgrade: each map of the object with the name of one of the module's is
+    /// that map, under the rules of [`map`](Self::map). A load that finds two maps of one name and of different shape
+    /// fails, and says in what they differ. Programs of both modules may run at the same time.
+    ///
+    /// These are created anew: maps of variables and strings, arrays of programs, maps for which [`map`](Self::map),
+    /// [`max_entries`](Self::max_entries) or [`fresh_map`](Self::fresh_map) says something.
+    #[must_use]
+    pub fn reuse_maps(mut self, old: &Module) -> Self {
+        let state = old.maps.iter().filter(|map| map.programs().is_none() && !old.is_section(map));
+        self.older = state.cloned().collect();
+        self
+    }
+
+    /// Creates the map with this name anew, whatever [`reuse_maps`](Self::reuse_maps) would take: for example because
+    /// its structures have grown. [`Module::migrate_from`](crate::Module::migrate_from) then copies its elements.
+    #[must_use]
+    pub fn fresh_map(mut self, name: &str) -> Self {
+        self.fresh.insert(name.to_owned());
+        self
+    }
+
     /// Creates the map with this name with another capacity. Programs are verified for that capacity.
     #[must_use]
     pub fn max_entries(mut self, map: &str, entries: u32) -> Self {
@@ -205,6 +236,21 @@ impl<'a> Linker<'a> {
     pub fn tenant(mut self, tenant: &Arc<Tenant>) -> Self {
         self.tenant = Some(Arc::clone(tenant));
         self
+    }
+
+    /// Sets a global variable before the programs are loaded, as [`variable`](Self::variable) does. The load compares
+    /// the type with the variable's: see [the module](crate::typed).
+    ///
+    /// A load fails with [`Error::TypeMismatch`] if they differ.
+    #[cfg(feature = "typed")]
+    #[must_use]
+    pub fn set<T: zerocopy::IntoBytes + zerocopy::Immutable + 'static>(
+        mut self,
+        name: &str,
+        value: T,
+    ) -> Self {
+        self.claims.insert(name.to_owned(), crate::typed::Shape::of::<T>());
+        self.variable(name, value.as_bytes())
     }
 
     /// Receives the lines of the verifier's log, in the syntax of Linux's verifier, without line ends: one and more
@@ -231,6 +277,7 @@ impl<'a> Linker<'a> {
     /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
     /// [`Error::Compile`] and [`Error::Text`]; [`Error::Quota`]. Nothing stays loaded.
     pub fn load(mut self) -> Result<Module, Error> {
+        self.take_over();
         let _span = observe::loading(self.tenant.as_deref());
         let mut verified = Vec::new();
         let loaded = self.load_unobserved(&mut verified).map_err(|error| match error {
@@ -287,6 +334,7 @@ impl<'a> Linker<'a> {
                     .map_or(u64::MAX, |tenant| tenant.max_walked)
                     .min(shared.max_walked),
                 privileged: shared.privileged,
+                confined: shared.confined,
                 strict_alignment: self.rules.strict_alignment,
                 abilities: self.rules.abilities,
                 any_table: true,
@@ -297,7 +345,7 @@ impl<'a> Linker<'a> {
             };
             let log = log.as_mut().map(|log| &mut **log as _);
             let program = self.object.verify_for(
-                config,
+                (config, &shared.hosts),
                 name,
                 self.options,
                 self.targets.get(name),
@@ -332,12 +380,13 @@ impl<'a> Linker<'a> {
         let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
         let MapsOfLoad { by_index: maps, unused } = self.create_maps(&definitions, &variables, reached)?;
         let types = self.types(verified.iter().map(|(program, _)| program))?;
+        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
+        let ends = shared.ends(verified.iter().map(|(program, _)| program), patchable.is_some());
         let linkage = Arc::new(Linkage {
             types: types.as_ref().map_or(0, |types| Arc::as_ptr(types).expose_provenance() as u64),
             kept: types.map(|types| types as _),
-            ..self.linkage(&maps)
+            ..self.linkage(&maps, ends)
         });
-        let patchable = self.object.types().filter(|_| self.patchable && !shared.jit.fixed_code).cloned();
         let programs: Vec<Program> = verified
             .into_iter()
             .map(|(program, times)| {
@@ -357,13 +406,39 @@ impl<'a> Linker<'a> {
         let variables = of_created(variables, &maps);
         let created = created().map(Arc::clone).collect();
         let ops = crate::ops::tables(self.object, &programs)?;
-        let module = Module { programs, maps: created, arrays, outer, tables, ops, variables, unused };
+        let types = self.object.types().cloned();
+        let map_types = definitions.iter().zip(&maps).filter(|(_, map)| map.is_some());
+        let map_types = map_types.map(|(def, _)| (def.key_btf, def.value_btf)).collect();
+        let module = Module {
+            programs,
+            maps: created,
+            arrays,
+            outer,
+            tables,
+            ops,
+            variables,
+            unused,
+            types,
+            map_types,
+        };
         self.fill(&module, &maps)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.
             shared.dispatch.request_collection();
         }
         Ok(module)
+    }
+
+    /// Gives the maps of the older module.
+    fn take_over(&mut self) {
+        for map in std::mem::take(&mut self.older) {
+            let name = map.name();
+            let known = self.object.maps().iter().any(|def| def.name == name);
+            let decided = self.fresh.contains(name) || self.max_entries.contains_key(name);
+            if known && !decided {
+                self.given.entry(name.to_owned()).or_insert(map);
+            }
+        }
     }
 
     /// The first contents of created maps, by the maps' indices.
@@ -435,6 +510,16 @@ impl<'a> Linker<'a> {
         }
         if let Some(map) = self.max_entries.keys().find(|name| self.given.contains_key(*name)) {
             return Err(Error::GivenMap { map: map.clone(), what: "max_entries".to_owned() });
+        }
+        if let Some(name) = self.fresh.iter().find(|name| !maps().contains(*name)) {
+            unknown("map", name, maps())?;
+        }
+        #[cfg(feature = "typed")]
+        for (name, claim) in &self.claims {
+            unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
+            for variable in variables.iter().filter(|variable| variable.name == *name) {
+                crate::typed::check(self.object, variable, claim)?;
+            }
         }
         for (name, bytes) in &self.variables {
             unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
@@ -688,14 +773,25 @@ impl<'a> Linker<'a> {
         self.tenant.as_ref().map_or_else(|| self.runtime.memory(), |tenant| tenant.memory(&self.runtime))
     }
 
-    fn linkage(&self, maps: &[Option<Arc<Map>>]) -> Linkage {
+    fn linkage(&self, maps: &[Option<Arc<Map>>], ends: Option<EndsLink>) -> Linkage {
         let shared = self.runtime.shared();
         let known = &shared.helpers;
+        // A load of maps alone leaves it open where an arena begins.
+        if !self.object.programs().is_empty() {
+            maps.iter().flatten().filter_map(|map| map.arena()).for_each(|arena| _ = arena.start());
+        }
+        let records = ends.is_some();
+        let form = |id: u32| recorded::helper(id).filter(|_| records && shared.linux_numbers);
         Linkage {
             maps: maps.iter().map(|map| map.as_ref().map(|map| map.link()).unwrap_or_default()).collect(),
-            helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
+            helpers: known
+                .iter()
+                .filter_map(|(id, helper)| Some((*id, form(*id).or(helper.call)?)))
+                .collect(),
             inline_linux_helpers: shared.linux_numbers,
-            functions: helpers::own::provided(),
+            functions: if records { recorded::functions() } else { helpers::own::provided() },
+            ends,
+            states: known.iter().filter_map(|(id, helper)| Some((*id, helper.noted()?))).collect(),
             ..Linkage::default()
         }
     }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::object::Variable;
 use crate::ops::OpsTable;
 use crate::program::Program;
+use skep_btf::Btf;
 use skep_maps::{Map, MapError};
 use std::sync::Arc;
 
@@ -21,6 +22,11 @@ pub struct Module {
     pub(crate) ops: Vec<OpsTable>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) unused: Vec<UnusedMap>,
+    /// The object's types.
+    pub(crate) types: Option<Arc<Btf>>,
+    /// The types of the maps' keys and values in the object, which differ from those in the definition of a map that
+    /// another object made.
+    pub(crate) map_types: Vec<(Option<u32>, Option<u32>)>,
 }
 
 /// A map of the object that was not created, since no loaded program reaches it.
@@ -94,22 +100,82 @@ impl Module {
     ///
     /// [`Error::Unknown`].
     pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let variable = self.find(name)?;
-        let map = &self.maps[variable.map];
-        if let Some(arena) = map.arena() {
-            let mut bytes = vec![0; variable.size];
-            arena.read(arena.start() + variable.offset as u64, &mut bytes)?;
-            return Ok(bytes);
-        }
-        let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
-        Ok(value[variable.offset..variable.offset + variable.size].to_vec())
+        let mut bytes = vec![0; self.variable_named(name)?.size];
+        self.read_variable(name, &mut bytes)?;
+        Ok(bytes)
     }
 
-    fn find(&self, name: &str) -> Result<&Variable, Error> {
+    /// Sets the bytes of a global variable, and no other bytes, while programs run. Aligned pieces of 8, 4, 2 and 1
+    /// bytes change at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`], [`Error::VariableSize`]; [`Error::ConstantVariable`] for variables that programs may only
+    /// read; [`Error::Map`] if the host froze the map.
+    pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let variable = self.variable_named(name)?;
+        if variable.read_only {
+            return Err(Error::ConstantVariable { name: name.to_owned() });
+        }
+        if bytes.len() != variable.size {
+            let (expected, given) = (variable.size, bytes.len());
+            return Err(Error::VariableSize { name: name.to_owned(), expected, given });
+        }
+        let map = &self.maps[variable.map];
+        match map.arena() {
+            Some(arena) => arena.write(arena.start() + variable.offset as u64, bytes)?,
+            None => map.write_part(0, variable.offset, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes of a variable, of which there are as many.
+    pub(crate) fn read_variable(&self, name: &str, into: &mut [u8]) -> Result<(), Error> {
+        let variable = self.variable_named(name)?;
+        let map = &self.maps[variable.map];
+        match map.arena() {
+            Some(arena) => arena.read(arena.start() + variable.offset as u64, into)?,
+            None => map.read_part(0, variable.offset, into)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn variable_named(&self, name: &str) -> Result<&Variable, Error> {
         self.variables.iter().find(|variable| variable.name == name).ok_or_else(|| Error::Unknown {
             what: "variable",
             name: name.to_owned(),
             known: self.variables.iter().map(|variable| variable.name.clone()).collect(),
         })
+    }
+
+    /// The types of the object, if it has any.
+    pub fn types(&self) -> Option<&Btf> {
+        self.types.as_deref()
+    }
+
+    /// The types of a map's keys and of its values, in [`types`](Self::types).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`].
+    pub fn map_types(&self, name: &str) -> Result<(Option<u32>, Option<u32>), Error> {
+        let index = self.maps.iter().position(|map| map.name() == name).ok_or_else(|| self.no_map(name))?;
+        Ok(self.map_types.get(index).copied().unwrap_or_default())
+    }
+
+    /// Whether a map is a section of the object: variables, strings.
+    pub(crate) fn is_section(&self, map: &Map) -> bool {
+        let name = map.name();
+        name.starts_with('.') || self.variables.iter().any(|variable| self.maps[variable.map].name() == name)
+    }
+
+    #[cfg(any(feature = "typed", feature = "json"))]
+    pub(crate) fn map_named(&self, name: &str) -> Result<Arc<Map>, Error> {
+        self.map(name).cloned().ok_or_else(|| self.no_map(name))
+    }
+
+    fn no_map(&self, name: &str) -> Error {
+        let known = self.maps.iter().map(|map| map.name().to_owned()).collect();
+        Error::Unknown { what: "map", name: name.to_owned(), known }
     }
 }

@@ -3,9 +3,12 @@
 mod maps;
 
 use crate::error::Error;
+use crate::host::{self, HostType, Registered};
 use maps::Maps;
-use skep_abi::{AttachTo, Context, Entry, Function, MapDef, ProgramSource, ProgramType, TargetFunction};
-use skep_isa::Insn;
+use skep_abi::{
+    AttachTo, Context, Entry, Function, HelperProto, MapDef, ProgramSource, ProgramType, TargetFunction,
+};
+use skep_isa::{CallTarget, Insn};
 use skep_verifier::{Abilities, Config, Unverified, Verified};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ pub struct Object {
     maps: Maps,
     /// The host's types that programs are verified for.
     host_types: Option<Arc<skep_btf::Btf>>,
+    /// The program type of another host's section.
+    context: Option<&'static HostType>,
     parse: Duration,
     /// The SHA-256 of the file.
     #[cfg(feature = "audit")]
@@ -51,6 +56,9 @@ pub struct VerifyOptions<'a> {
     /// Whether addresses may leave the program as numbers, as Linux allows its root user: see
     /// [`RuntimeBuilder::privileged`](crate::RuntimeBuilder::privileged).
     pub privileged: bool,
+    /// Functions that the host of the program provides
+    /// ([`Prototypes`](crate::function::Prototypes), for example).
+    pub host: &'a [HelperProto],
     /// Whether the answer is about a kernel: a runtime's own tasks and control groups are not there.
     pub for_kernel: bool,
     /// What the verification makes use of.
@@ -104,6 +112,7 @@ impl Object {
             content: Content::Elf(Box::new(elf)),
             maps,
             host_types: None,
+            context: None,
             parse: started.elapsed(),
             #[cfg(feature = "audit")]
             digest: Some(
@@ -163,6 +172,7 @@ impl Object {
             content: Content::Sources(vec![source], None),
             maps: Maps::new(maps),
             host_types: None,
+            context: None,
             parse: started.elapsed(),
             #[cfg(feature = "audit")]
             digest: None,
@@ -185,6 +195,7 @@ impl Object {
             content: Content::Sources(programs, types),
             maps,
             host_types: None,
+            context: None,
             parse: Duration::ZERO,
             #[cfg(feature = "audit")]
             digest: None,
@@ -200,6 +211,14 @@ impl Object {
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
         self.set_maps(Arc::clone(self.maps.own()));
+    }
+
+    /// Says that programs in this type's section are of this type, to verify plug-ins of a host that this process is
+    /// not ([`HostType::from_btf`]). A runtime knows its own host's types ([`RuntimeBuilder::context`]).
+    ///
+    /// [`RuntimeBuilder::context`]: crate::RuntimeBuilder::context
+    pub fn set_context(&mut self, host: &'static HostType) {
+        self.context = Some(host);
     }
 
     /// The types of the host that it is for.
@@ -339,7 +358,9 @@ impl Object {
         options: ProgramOptions,
         how: VerifyOptions<'_>,
     ) -> Result<Verified, Error> {
+        let of_host = |id| how.host.iter().find(|proto| proto.id == id);
         let config = Config {
+            helpers: &|id| of_host(id).or_else(|| skep_abi::linux_helper(id)),
             strict_alignment: how.strict_alignment,
             privileged: how.privileged,
             abilities: how.abilities,
@@ -347,7 +368,7 @@ impl Object {
             own_objects: self.host_types.is_none() && !how.for_kernel,
             ..Config::default()
         };
-        let unverified = self.unverified(program, options, Arc::clone(self.maps_for_host()), false)?;
+        let unverified = self.unverified(program, options, Arc::clone(self.maps_for_host()), None)?;
         Ok(match how.log {
             Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
             None => skep_verifier::verify(unverified, &config)?,
@@ -357,19 +378,23 @@ impl Object {
     /// Verifies a program for a load: against the helpers and limits of `config`, and this load's maps.
     pub(crate) fn verify_for<'a>(
         &'a self,
-        config: Config<'a>,
+        (config, hosts): (Config<'a>, &Registered),
         program: &str,
         options: ProgramOptions,
         target: Option<&Arc<TargetFunction>>,
         maps: &Arc<[MapDef]>,
         log: Option<&mut dyn FnMut(&str)>,
     ) -> Result<Verified, Error> {
-        let mut unverified = self.unverified(program, options, Arc::clone(maps), true)?;
+        let mut unverified = self.unverified(program, options, Arc::clone(maps), Some(hosts))?;
         if let Some(target) = target {
             set_target(&mut unverified.source, target)?;
         }
         let kind = unverified.source.program_type;
-        let own = self.types_of_runtime(kind).or(self.host_types.as_ref());
+        // Objects of a kernel are nothing to programs of a host's own types.
+        let own = match host::of(kind) {
+            Some(_) => None,
+            None => self.types_of_runtime(kind).or(self.host_types.as_ref()),
+        };
         let shown = crate::shown::shown(kind);
         let config = Config { btf: own.map(|types| &**types), shown, ..config };
         if let Some(symbol) = unverified.source.externs.first() {
@@ -395,7 +420,7 @@ impl Object {
     ///
     /// [`Error::Unknown`] for its name, [`Error::Object`] if it cannot be linked.
     pub fn linked(&self, program: &str, options: ProgramOptions) -> Result<ProgramSource, Error> {
-        self.linked_with(program, options, false)
+        self.linked_with(program, options, None)
     }
 
     /// The runtime's own types, where programs of that type are linked against them.
@@ -403,22 +428,36 @@ impl Object {
         crate::netfilter::types(kind).or_else(|| crate::shown::types(kind, self.host_types.as_ref()))
     }
 
-    /// `own`: functions of the runtime take precedence over the host's functions of the same names.
-    fn linked_with(&self, program: &str, options: ProgramOptions, own: bool) -> Result<ProgramSource, Error> {
+    /// `hosts`: for a runtime with these types of its host. Functions of the runtime take precedence over the host's
+    /// functions of the same names.
+    fn linked_with(
+        &self,
+        program: &str,
+        options: ProgramOptions,
+        hosts: Option<&Registered>,
+    ) -> Result<ProgramSource, Error> {
+        let own = hosts.is_some();
         let mut source = match &self.content {
             Content::Elf(elf) => {
                 let found = elf.program(program).map_err(|_| self.no_program(program))?;
-                let kind = match options.program_type {
+                let own_context = self.context.filter(|host| host.has_section(found.section()));
+                let registered = hosts.and_then(|hosts| hosts.of_section(found.section()));
+                let of_section = || registered.or(own_context).map(HostType::program_type);
+                let kind = match options.program_type.or_else(of_section) {
                     Some(kind) => kind,
                     None => found.program_type()?,
                 };
-                let of_runtime = if own { self.types_of_runtime(kind) } else { None };
+                let of_host = host::of(kind).map(HostType::btf);
+                let of_runtime = of_host.or_else(|| if own { self.types_of_runtime(kind) } else { None });
                 let target = of_runtime.or(self.host_types.as_ref()).map(|types| &**types);
+                let named = |name: &str| {
+                    skep_abi::own_kfunc_number(name).or_else(|| hosts?.methods.get(name).copied())
+                };
                 let functions: Option<&skep_elf::Functions<'_>> =
-                    if own || target.is_none() { Some(&skep_abi::own_kfunc_number) } else { None };
+                    if own || of_host.is_some() || target.is_none() { Some(&named) } else { None };
                 let partial = of_runtime.is_some();
                 let link = skep_elf::LinkOptions { target, partial, functions, ..Default::default() };
-                found.link(options.program_type, &link)?
+                found.link(Some(kind), &link)?
             }
             Content::Sources(sources, _) => {
                 let found = sources.iter().find(|source| source.name == program);
@@ -429,6 +468,14 @@ impl Object {
         };
         let kind = source.program_type;
         source.sleepable |= kind.always_sleeps || options.sleepable && kind.may_sleep;
+        for insn in &mut source.insns {
+            if let Insn::Call { target } = insn
+                && let CallTarget::Kfunc { id, .. } = *target
+                && hosts.is_some_and(|hosts| hosts.methods.values().any(|known| *known == id.cast_unsigned()))
+            {
+                *target = CallTarget::Helper(id.cast_unsigned());
+            }
+        }
         if own {
             // Linux refuses them all, and a verdict for Linux has to say so.
             skep_isa::resolve_register_calls(&mut source.insns);
@@ -441,13 +488,14 @@ impl Object {
         program: &str,
         options: ProgramOptions,
         maps: Arc<[MapDef]>,
-        own: bool,
+        hosts: Option<&Registered>,
     ) -> Result<Unverified, Error> {
-        let source = self.linked_with(program, options, own)?;
+        let source = self.linked_with(program, options, hosts)?;
         let program_type = source.program_type;
         // A program type gives the offsets of native structures: one that the caller made up could let a verified
         // program access any memory.
-        if !skep_abi::TYPES.iter().any(|known| std::ptr::eq(*known, program_type)) {
+        let known = || skep_abi::TYPES.iter().any(|known| std::ptr::eq(*known, program_type));
+        if host::of(program_type).is_none() && !known() {
             return Err(Error::ForeignType { program: source.name, program_type: program_type.name });
         }
         let entry = match source.program_type.context {

@@ -3,14 +3,17 @@
 //! A run takes a virtual CPU for this thread, puts an environment block and a context on this thread's stack, and makes
 //! one call. Meanwhile the program's handle keeps code, maps and runtime alive.
 
+use crate::budget::Budget;
 use crate::contract;
 use crate::dispatch::{CollectOnDrop, Connected};
+use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::helpers;
 use crate::image::{ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::observe::Life;
 use crate::packet::{Outcome, Packet, Redirect};
+use crate::run_state::{RunState, StateType};
 use crate::shared::Shared;
 use crate::shown::Layout;
 use crate::stats::{Counted, LinkCounts, RunStats};
@@ -28,6 +31,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+mod with_state;
+
+pub use with_state::WithState;
+
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
 /// it at once.
 #[derive(Clone)]
@@ -40,6 +47,8 @@ pub struct Program {
     _collect: Option<CollectOnDrop>,
     // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
     _sweep: Option<SweepOnDrop>,
+    /// The budget of this handle's runs, instead of the runtime's.
+    budget: Option<Budget>,
 }
 
 impl Program {
@@ -88,6 +97,10 @@ impl Program {
                 helpers::over_contexts::check(&verified)?;
                 Input::Context
             }
+            (Entry::Context, Some(Native::Host)) => {
+                helpers::over_contexts::check(&verified)?;
+                Input::Host
+            }
             (Entry::Context, Some(Native::Netfilter)) => {
                 helpers::over_contexts::check(&verified)?;
                 Input::Netfilter
@@ -111,18 +124,22 @@ impl Program {
         };
         let functions = vec![(); verified.functions().len()];
         let shared_name = verified.name().into();
+        let maps = named(&verified, maps);
         let image = Image {
             _life: Life::begin(&shared_name),
             name: shared_name,
-            maps: named(&verified, maps),
+            mapped_arena: maps.values().find(|map| map.arena().is_some() && map.file().is_some()).cloned(),
+            maps,
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
             // An extension may take one too.
             locks: types.is_some() || verified.insns().iter().any(may_lock),
+            takes: taken_state(shared, &verified)?,
             verified,
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
             interpreter: OnceLock::new(),
+            ends: linkage.ends.is_some(),
             linkage,
             input,
             layout,
@@ -130,6 +147,7 @@ impl Program {
             counted: Counted::default(),
             tenant: tenant.cloned(),
             _charge: charge,
+            interrupts: Interrupts::default(),
             entries: types.iter().flat_map(|_| functions.iter()).map(|_| AtomicPtr::default()).collect(),
             types,
         };
@@ -153,7 +171,7 @@ impl Program {
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
         let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
-        Self { image, shared: Arc::clone(shared), link: None, _collect: collect, _sweep: sweep }
+        Self { image, shared: Arc::clone(shared), link: None, _collect: collect, _sweep: sweep, budget: None }
     }
 
     #[inline]
@@ -174,8 +192,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime
-    /// belongs to another thread ([`Runtime::release_cpu`](crate::Runtime::release_cpu)); [`Error::LockHeld`] in a
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime is in
+    /// use where this thread may not wait for one ([`RuntimeBuilder::cpus`](crate::RuntimeBuilder::cpus));
+    /// [`Error::StateMissing`] for programs that need a [state](Program::with_state); [`Error::LockHeld`] in a
     /// signal handler that interrupted this thread while it held the lock of a map value, for programs that take such
     /// locks or make tail calls.
     ///
@@ -195,6 +214,16 @@ impl Program {
     /// As [`Program::run`], and [`Error::Interpret`] if the interpreter cannot run the program.
     #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
+        self.run_lending(engine, packet, None)
+    }
+
+    #[inline]
+    fn run_lending(
+        &self,
+        engine: Engine,
+        packet: &mut Packet,
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         match self.image.input {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
@@ -203,9 +232,9 @@ impl Program {
                 let address = &raw mut context as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.call(engine, address, 0, address, effects)? };
+                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
                 packet.take_xdp(&context);
-                Ok(result)
+                result
             }
             Input::Skb => {
                 let mut context: SkbContext = packet.skb(self.program_type().from_network);
@@ -213,9 +242,9 @@ impl Program {
                 (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.call(engine, address, 0, address, effects)? };
+                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
                 packet.take_skb(&context);
-                Ok(result)
+                result
             }
             Input::Netfilter => {
                 let mut hook = NativeHook::new(packet);
@@ -225,7 +254,7 @@ impl Program {
                 // SAFETY: the words lead to the hook's state and to the context, which describes the packet's buffer,
                 // and is borrowed for the whole run. They have the layout of the types that the program was verified
                 // with.
-                unsafe { self.call(engine, address, 0, address, effects) }
+                unsafe { self.call_lending(engine, address, 0, address, effects, state) }
             }
             Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
@@ -233,6 +262,7 @@ impl Program {
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a packet".into()))
             }
+            Input::Host => Err(self.wrong_input(HOST.into(), "a packet".into())),
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a packet".into()))
             }
@@ -275,9 +305,18 @@ impl Program {
     ///
     /// As [`Program::run_with`].
     pub fn outcome_with(&self, engine: Engine, packet: &mut Packet) -> Result<Outcome, Error> {
+        self.outcome_lending(engine, packet, None)
+    }
+
+    fn outcome_lending(
+        &self,
+        engine: Engine,
+        packet: &mut Packet,
+        state: Option<&RunState<'_>>,
+    ) -> Result<Outcome, Error> {
         let before = packet.bytes().to_vec();
         packet.effects.events = Some(Vec::new());
-        let result = self.run_with(engine, packet);
+        let result = self.run_lending(engine, packet, state);
         let events = packet.effects.events.take().unwrap_or_default();
         let result = result?;
         let verdict = self.program_type().verdict(result);
@@ -320,6 +359,16 @@ impl Program {
     /// As [`Program::run_raw`], and [`Error::Interpret`] as for [`Program::run_with`].
     #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+        self.run_raw_lending(engine, buffer, None)
+    }
+
+    #[inline]
+    fn run_raw_lending(
+        &self,
+        engine: Engine,
+        buffer: &mut [u8],
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         match self.image.input {
             Input::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
                 let given = format!("one of {} bytes", buffer.len());
@@ -328,12 +377,12 @@ impl Program {
             Input::Buffer(Buffer { aligned: true, .. })
                 if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) =>
             {
-                self.run_on_copy(engine, buffer)
+                self.run_on_copy(engine, buffer, state)
             }
             Input::Buffer(Buffer { len, .. }) => {
                 // SAFETY: the buffer has the length that the program was verified for, begins where the program's
                 // atomic operations are aligned, and is borrowed for the whole run.
-                unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0) }
+                unsafe { self.call_lending(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0, state) }
             }
             Input::Xdp | Input::Skb | Input::Netfilter => {
                 Err(self.wrong_input("a packet".into(), "a buffer".into()))
@@ -341,6 +390,7 @@ impl Program {
             Input::Context => {
                 Err(self.wrong_input("a context (Program::run_context)".into(), "a buffer".into()))
             }
+            Input::Host => Err(self.wrong_input(HOST.into(), "a buffer".into())),
             Input::Arguments => {
                 Err(self.wrong_input("arguments (OpsMember::call)".into(), "a buffer".into()))
             }
@@ -351,14 +401,49 @@ impl Program {
 
     /// [`Program::run_raw_with`] on an aligned copy, which is then copied back.
     #[cold]
-    fn run_on_copy(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+    fn run_on_copy(
+        &self,
+        engine: Engine,
+        buffer: &mut [u8],
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         let mut copy = vec![0u8; buffer.len() + ALIGNMENT];
         let start = copy.as_ptr().align_offset(ALIGNMENT);
         let copy = &mut copy[start..start + buffer.len()];
         copy.copy_from_slice(buffer);
-        let result = self.run_raw_with(engine, copy);
+        let result = self.run_raw_lending(engine, copy, state);
         buffer.copy_from_slice(copy);
         result
+    }
+
+    /// The same program with a budget for each run of this handle, instead of the runtime's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBudgets`] in a runtime without [`RuntimeBuilder::budget`](crate::RuntimeBuilder::budget).
+    pub fn with_budget(&self, budget: Budget) -> Result<Self, Error> {
+        self.check_charged()?;
+        Ok(Self { budget: Some(budget), ..self.clone() })
+    }
+
+    /// Ends all runs of the program that are in progress, on any thread, at their next check: each returns
+    /// [`Error::Interrupted`]. Does not wait for that. Runs that begin later are not affected. A run that a tail call
+    /// led here counts as one of the program that the host ran.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBudgets`] in a runtime without [`RuntimeBuilder::budget`](crate::RuntimeBuilder::budget).
+    pub fn interrupt(&self) -> Result<(), Error> {
+        self.check_charged()?;
+        self.image.interrupts.interrupt();
+        Ok(())
+    }
+
+    fn check_charged(&self) -> Result<(), Error> {
+        match self.shared.budget {
+            Some(_) => Ok(()),
+            None => Err(Error::NoBudgets { program: self.name().to_owned() }),
+        }
     }
 
     /// Its name.
@@ -439,16 +524,35 @@ impl Program {
         context: u64,
         effects: u64,
     ) -> Result<u64, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.call_lending(engine, r1, r2, context, effects, None) }
+    }
+
+    /// [`Program::call`] with a state for functions of the host.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    #[inline]
+    pub(crate) unsafe fn call_lending(
+        &self,
+        engine: Engine,
+        r1: u64,
+        r2: u64,
+        context: u64,
+        effects: u64,
+        state: Option<&RunState<'_>>,
+    ) -> Result<u64, Error> {
         // Stored by `Registry::want`, and not ordered with anything.
         if self.shared.counts_runs.load(Ordering::Relaxed) != 0 {
             // SAFETY: the caller's promise.
-            return unsafe { self.call_counted(engine, r1, r2, context, effects) };
+            return unsafe { self.call_counted(engine, r1, r2, context, effects, state) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.call_now(engine, r1, r2, context, effects) }
+        unsafe { self.call_now(engine, r1, r2, context, effects, state) }
     }
 
-    /// [`Program::call`], counted with its time.
+    /// [`Program::call_lending`], counted with its time.
     ///
     /// # Safety
     ///
@@ -462,12 +566,13 @@ impl Program {
         r2: u64,
         context: u64,
         effects: u64,
+        state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
         // This thread keeps its virtual CPU after the section.
         let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
         let started = Instant::now();
         // SAFETY: the caller's promise.
-        let result = unsafe { self.call_now(engine, r1, r2, context, effects) };
+        let result = unsafe { self.call_now(engine, r1, r2, context, effects, state) };
         let time = started.elapsed();
         for counted in
             [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten()
@@ -481,7 +586,7 @@ impl Program {
         result
     }
 
-    /// [`Program::call`], whether runs are counted or not.
+    /// [`Program::call_lending`], whether runs are counted or not.
     ///
     /// # Safety
     ///
@@ -494,20 +599,28 @@ impl Program {
         r2: u64,
         context: u64,
         effects: u64,
+        state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
         let image: &Image = &self.image;
         let interpreter = match engine {
             Engine::Jit => None,
             Engine::Interpreter => Some(self.shared.interpreter(image)?),
         };
+        if let Some(wanted) = image.takes {
+            self.check_state(wanted, state)?;
+        }
         if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
+        }
+        if let Some(arena) = &image.mapped_arena {
+            arena.meet_touched_pages();
         }
         let mut env = RunEnv {
             context,
             host: &raw const *self.shared as u64,
             program: &raw const *image as u64,
             run: effects,
+            state: state.map_or(0, |state| (&raw const *state).expose_provenance() as u64),
             ..RunEnv::default()
         };
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
@@ -521,6 +634,10 @@ impl Program {
             env.cpu = section.number();
             _normal = section;
         }
+        let mut ending = self.shared.ending(image, self.budget);
+        if let Some(ending) = &mut ending {
+            ending.attach(&mut env);
+        }
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         let result = unsafe {
             match interpreter {
@@ -528,8 +645,9 @@ impl Program {
                 Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
         };
-        if env.sections > 0 {
-            self.shared.leave_sections(&env);
+        if u64::from(env.sections) | env.ending != 0 {
+            // SAFETY: the run has returned, and its section lasts.
+            unsafe { self.shared.finish(image, &mut env, ending.as_mut())? };
         }
         Ok(result)
     }
@@ -546,8 +664,25 @@ impl fmt::Debug for Program {
 
 /// What programs of type `iter` take.
 const SHOWN: &str = "what an iterator shows (Program::iterate)";
+/// What programs of a host's own types take.
+const HOST: &str = "the host's own context (Module::typed)";
 /// What runs an extension, or a program that watches a function.
 const INSIDE: &str = "a run of the program that it is attached to (Program::attach)";
+
+/// The state that functions of the host take, which the program calls.
+fn taken_state(shared: &Shared, program: &Verified) -> Result<Option<StateType>, Error> {
+    let mut found: Option<StateType> = None;
+    for (insn, fact) in program.insns().iter().zip(program.facts()) {
+        let (Insn::Call { target: CallTarget::Helper(id) }, true) = (insn, fact.reached) else { continue };
+        let Some(taken) = shared.helpers.get(id).and_then(|helper| helper.takes) else { continue };
+        if let Some(first) = found.filter(|found| found.id() != taken.id()) {
+            let program = program.name().to_owned();
+            return Err(Error::StateTypes { program, first: first.name(), second: taken.name() });
+        }
+        found = Some(taken);
+    }
+    Ok(found)
+}
 
 /// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {

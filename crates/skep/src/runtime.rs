@@ -1,24 +1,31 @@
 //! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
 
 use crate::audit::{AuditFailure, AuditSink};
+use crate::budget::Budget;
 use crate::dispatch::Dispatch;
+use crate::ending::Interrupts;
 use crate::error::Error;
-use crate::function::{self, HostFunction};
+use crate::function::{self, HostFunction, Prototypes};
 use crate::helpers;
+use crate::host;
 use crate::machine_objects::MachineObjects;
 use crate::observe::Observed;
 use crate::registry::{self, Registry};
 use crate::shared::{Helper, Log, Shared, after, before};
 use crate::surroundings::Surroundings;
-use skep_abi::{HelperFn, HelperProto};
+use skep_abi::{HelperFn, HelperProto, ProgramType, RetKind};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
-use skep_text::Arena;
+use skep_text::{Arena, Backing};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// `bpf_get_smp_processor_id`.
+const GET_SMP_PROCESSOR_ID: u32 = 8;
 
 /// Loads objects and runs their programs. Cheap to clone; clones are the same runtime.
 #[derive(Clone)]
@@ -33,15 +40,19 @@ pub struct RuntimeBuilder {
     shares_maps: bool,
     max_walked: u64,
     privileged: bool,
+    untrusted: bool,
+    granularity: Option<u64>,
     policy: Policy,
     code: skep_text::Config,
     jit: skep_jit::Options,
     helpers: BTreeMap<u32, Helper>,
+    hosts: host::Registered,
     linux_numbers: bool,
     taken: Option<Error>,
     log: Box<Log>,
     surroundings: Arc<Surroundings>,
     audit: Option<(Box<dyn AuditSink>, AuditFailure)>,
+    budget: Option<Budget>,
 }
 
 impl Runtime {
@@ -64,21 +75,43 @@ impl Runtime {
         self.shared.arena.occupancy()
     }
 
+    /// Declarations of this host's functions in C, for the authors of its programs: a header, each function under its
+    /// name and number. Arguments have names by their places. Compiled, it gives their prototypes to tools
+    /// ([`Prototypes::of_object`](crate::function::Prototypes::of_object)).
+    ///
+    /// ```
+    /// let count = |bytes: &[u8], wanted: u8| -> u32 { bytes.iter().filter(|byte| **byte == wanted).count() as u32 };
+    /// let runtime = skep::Runtime::builder().function(1000, "count", count).build()?;
+    /// let header = runtime.header();
+    /// assert!(header.contains("static unsigned int (*const count)(const void *a1, "), "{header}");
+    /// assert!(header.contains(") = (void *) 1000;"));
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    pub fn header(&self) -> String {
+        let helpers = self.shared.helpers.values();
+        function::header(helpers.filter(|helper| helper.of_host).map(|helper| &helper.proto))
+    }
+
     /// Executable memory itself: its map, promotion to huge pages, read sections.
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
 
-    /// How many virtual CPUs there are: threads that can run programs at once, and values in a per-CPU map.
+    /// How many virtual CPUs there are: runs that can be in progress at once, and values in a per-CPU map.
     pub fn cpus(&self) -> u32 {
         self.shared.domain.limit()
     }
 
-    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that
-    /// will be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or
-    /// is running a program.
+    /// Releases this thread's virtual CPU, if it [keeps](RuntimeBuilder::cpus) one. For threads that will be idle for
+    /// long; the next run claims one again. Returns `false` and does nothing if the thread has none or is running a
+    /// program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
+    }
+
+    /// Ends all runs in progress, as [`Program::interrupt`](crate::Program::interrupt) does those of one program.
+    pub fn interrupt(&self) {
+        self.shared.interrupts.interrupt();
     }
 
     /// Turns statistics of runs on or off, at any time and for everything in this runtime: [`Program::stats`],
@@ -179,9 +212,18 @@ impl fmt::Debug for Runtime {
 }
 
 impl RuntimeBuilder {
-    /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
-    /// the number of processors if that is more. A thread counts from its first run until it ends or calls
-    /// [`Runtime::release_cpu`].
+    /// How many virtual CPUs there are: how many runs can be in progress at once, and how many values per-CPU maps hold.
+    /// Default: 64, or twice the number of processors if that is more.
+    ///
+    /// Any number of threads can run programs. Three quarters of the virtual CPUs are for threads to keep: a thread's
+    /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are taken,
+    /// a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some tens of
+    /// nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two runs of
+    /// one thread, and it never changes during a run.
+    ///
+    /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each
+    /// other; its run is [`Error::Slots`]. A function that waits for other threads' runs keeps its own virtual CPU
+    /// meanwhile: give the runtime more than such functions can take.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
@@ -266,9 +308,75 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The most that a run may take unless the host says otherwise
+    /// ([`Program::with_budget`](crate::Program::with_budget)). Default: none; then programs run
+    /// to their end, and nothing is charged or checked.
+    ///
+    /// With a budget, [`Budget::UNLIMITED`] included, programs are compiled with checks at the heads of loops and at
+    /// calls, so that runs can also be [interrupted](crate::Program::interrupt). The checks cost time; the book has
+    /// figures.
+    ///
+    /// ```
+    /// use skep::{Budget, Error, Object, Runtime};
+    ///
+    /// let runtime = Runtime::builder().budget(Budget::units(1000)).build()?;
+    /// let insns = skep::isa::assemble(
+    ///     "r0 = 0
+    ///     again: r0 += 1
+    ///      if r0 != 500 goto again
+    ///      exit",
+    /// )
+    /// .expect("the text is right");
+    /// let object = Object::from_insns("counting", &skep::abi::RAW, insns);
+    /// let module = runtime.linker(&object).buffer_len(0).load()?;
+    /// let counting = &module.programs()[0];
+    /// assert_eq!(counting.run_raw(&mut [])?, 500);
+    /// let short = counting.with_budget(Budget::units(999))?;
+    /// assert!(matches!(short.run_raw(&mut []), Err(Error::BudgetExhausted { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// For programs whose authors may attack the host and each other : all that follows, whatever else is set.
+    ///
+    /// - Compiled code hides the constants of programs, masks what is accessed on paths that the processor takes by
+    ///   mistake, waits for stores before it reads the stack again, and has no predicted indirect jumps
+    ///   ([`skep_jit::Options::untrusted`]).
+    /// - No address leaves a program as a number, whatever its type and [`RuntimeBuilder::privileged`] allow.
+    /// - Programs see times in units of 100 µs, unless [`RuntimeBuilder::clock_granularity`] says otherwise.
+    /// - Code memory is never mapped writable ([`Backing::Hardened`]), unless [`RuntimeBuilder::code`] requires
+    ///   another backing.
+    ///
+    /// Each has its price, which the chapter on security tells, and can be had alone. The interpreter, which runs
+    /// programs on machines without a compiler, does none of the first.
+    ///
+    /// ```
+    /// let runtime = skep::Runtime::builder().untrusted().build()?;
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn untrusted(mut self) -> Self {
+        self.untrusted = true;
+        self
+    }
+
+    /// Programs see times that are multiples of this (`bpf_ktime_get_ns` and its kin): what is left out of them cannot
+    /// tell how long a load took. Times do not decrease. Default: times as they are; a granularity of 0 means that too.
+    #[must_use]
+    pub fn clock_granularity(mut self, granularity: Duration) -> Self {
+        self.granularity = Some(u64::try_from(granularity.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
     /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and
     /// the message without its line end. Default: standard error, control characters escaped. Called on the thread that
-    /// runs the program; a panic in it aborts the process.
+    /// runs the program. If it panics, the program goes on to its end, or in a runtime with a
+    /// [budget](RuntimeBuilder::budget) to its next check, and the run returns
+    /// [`Error::HostPanicked`](crate::Error::HostPanicked).
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
@@ -312,7 +420,7 @@ impl RuntimeBuilder {
     /// says; it must not unwind.
     #[must_use]
     pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
-        self.add(proto, call);
+        self.add(Helper { of_host: true, ..Helper::provided(&proto, call) });
         self
     }
 
@@ -321,13 +429,13 @@ impl RuntimeBuilder {
         self.surroundings = Arc::clone(surroundings);
     }
 
-    fn add(&mut self, proto: HelperProto, call: HelperFn) {
-        let id = proto.id;
+    fn add(&mut self, helper: Helper) {
+        let id = helper.proto.id;
         if let Some(taken) = self.helpers.get(&id) {
             let taken = taken.proto.name.clone().into_owned();
             self.taken.get_or_insert(Error::HelperTaken { id, taken });
         } else {
-            self.helpers.insert(id, Helper { proto, call: Some(call) });
+            self.helpers.insert(id, helper);
         }
     }
 
@@ -356,9 +464,126 @@ impl RuntimeBuilder {
     /// # Ok::<(), skep::Error>(())
     /// ```
     #[must_use]
-    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, _function: F) -> Self {
-        let (proto, call) = function::helper::<F, S>(id, name.to_owned());
-        self.add(proto, call);
+    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, function: F) -> Self {
+        self.add(function::helper(id, name.to_owned(), function));
+        self
+    }
+
+    /// [`RuntimeBuilder::function`] for programs of these types alone: the methods of a context, for example. Other
+    /// programs that call it are refused.
+    ///
+    /// ```
+    /// use skep::abi::{RAW, XDP};
+    /// use skep::function::PacketView;
+    ///
+    /// let length = |packet: PacketView<'_>| -> u32 { packet.len() as u32 };
+    /// let runtime = skep::Runtime::builder().function_for(&[&XDP], 1000, "length", length).build()?;
+    /// # let insns = skep::isa::assemble("call length#1000\nexit").expect("the text is right");
+    /// # runtime.load(&skep::Object::from_insns("one", &XDP, insns.clone()))?;
+    /// # assert!(runtime.linker(&skep::Object::from_insns("two", &RAW, insns)).buffer_len(4).load().is_err());
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn function_for<F: HostFunction<S>, S>(
+        mut self,
+        types: &[&'static ProgramType],
+        id: u32,
+        name: &str,
+        function: F,
+    ) -> Self {
+        let mut helper = function::helper(id, name.to_owned(), function);
+        helper.proto.only_for = Some(types.iter().map(|kind| kind.name).collect());
+        self.add(helper);
+        self
+    }
+
+    /// Adds functions that are declared but not here, to load and run programs of another host. Each returns 0, or what
+    /// `results` says for its name, and fills what it should fill with zeroes; it calls nothing back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prototype`] if a result is for no declared function, or is none that its type allows.
+    pub fn declare(mut self, prototypes: &Prototypes, results: &[(String, i64)]) -> Result<Self, Error> {
+        let wrong = |name: &str, why: String| Err(Error::Prototype { name: name.to_owned(), why });
+        if let Some((name, _)) =
+            results.iter().find(|(name, _)| prototypes.iter().all(|proto| proto.name != *name))
+        {
+            let known: Vec<_> = prototypes.iter().map(|proto| &*proto.name).collect();
+            return wrong(name, format!("it is not declared; there are: {}", known.join(", ")));
+        }
+        for proto in prototypes.iter() {
+            let given = results.iter().find(|(name, _)| proto.name == *name);
+            let result = given.map_or(0, |(_, result)| *result);
+            match function::stub(proto, result) {
+                Some(stub) => self.add(stub),
+                None => return wrong(&proto.name, format!("its type does not allow the result {result}")),
+            }
+        }
+        Ok(self)
+    }
+
+    /// Lets programs over a context of the host's own be loaded: those in its section. See [`host`](crate::host).
+    ///
+    /// An error of the description is reported by [`RuntimeBuilder::build`].
+    #[must_use]
+    pub fn context<C: host::HostContext>(self) -> Self {
+        let made = host::HostType::of::<C>();
+        self.add_type(made)
+    }
+
+    /// The same for a type that was described as data ([`HostType::new`](crate::HostType::new)).
+    #[must_use]
+    pub fn host_type(self, host: &'static host::HostType) -> Self {
+        self.add_type(Ok(host))
+    }
+
+    fn add_type(mut self, made: Result<&'static host::HostType, Error>) -> Self {
+        let why = match &made {
+            Ok(host) => self.hosts.of_section(host.section()).filter(|other| !std::ptr::eq(*other, *host)),
+            Err(_) => None,
+        };
+        match (made, why) {
+            (Ok(host), Some(other)) => {
+                let why = format!(
+                    "struct {} has the section {:?} already; take another",
+                    other.description().name(),
+                    host.section()
+                );
+                let name = host.description().name().to_owned();
+                self.taken.get_or_insert(Error::HostType { name, why });
+            }
+            (Ok(host), None) if self.hosts.of_section(host.section()).is_none() => {
+                self.hosts.types.push(host)
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => drop(self.taken.get_or_insert(error)),
+        }
+        self
+    }
+
+    /// Adds a Rust function for programs over the context `C` alone. They declare it by its name, as a kernel function
+    /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host),
+    /// the part that programs do not see. [`Runtime::context_header`] has its declaration.
+    ///
+    /// The other arguments and the result are as those of [`RuntimeBuilder::function`], but for views of packets.
+    #[must_use]
+    pub fn method<C, F, S>(mut self, name: &str, function: F) -> Self
+    where
+        C: host::HostContext,
+        F: HostFunction<S>,
+        S: function::Method<C::Host>,
+    {
+        self = self.context::<C>();
+        let Ok(host) = host::HostType::of::<C>() else { return self };
+        let id = host::FIRST_METHOD + self.hosts.methods.len() as u32;
+        if let Some(taken) = self.hosts.methods.get(name) {
+            self.taken.get_or_insert(Error::HelperTaken { id: *taken, taken: name.to_owned() });
+            return self;
+        }
+        let mut helper = function::helper(id, name.to_owned(), function);
+        helper.proto.only = Some(host.program_type());
+        self.hosts.methods.insert(name.to_owned(), id);
+        self.add(helper);
         self
     }
 
@@ -368,7 +593,7 @@ impl RuntimeBuilder {
         self.helpers = skep_abi::CONFORMANCE
             .iter()
             .zip(helpers::conformance::HELPERS)
-            .map(|(proto, call)| (proto.id, Helper { proto: proto.clone(), call: Some(call) }))
+            .map(|(proto, call)| (proto.id, Helper::provided(proto, call)))
             .collect();
         self.linux_numbers = false;
         self
@@ -384,13 +609,19 @@ impl RuntimeBuilder {
         if let Some(taken) = self.taken {
             return Err(taken);
         }
+        let mut helpers = self.helpers;
+        // Programs are verified for this runtime's virtual CPUs, and loaded into no other.
+        if let Some(known) = helpers.get_mut(&GET_SMP_PROCESSOR_ID).filter(|_| self.linux_numbers) {
+            known.proto.ret = RetKind::Range { min: 0, max: i64::from(self.cpus) - 1 };
+        }
         // Calls of helpers are short if the code is near them.
         let near = helpers::PROVIDED[0].1 as usize;
-        let domain = Domain::new(self.cpus)?;
+        let domain = Domain::builder().slots(self.cpus).shared(shared_cpus(self.cpus)).build()?;
         // If CPUs cannot be made to synchronise, code is never changed.
-        let mut jit = self.jit;
+        let mut jit = if self.untrusted { self.jit.untrusted() } else { self.jit };
         // Pads without a check are useless, and a check without pads would stop every program.
         let code = self.code.landing_pads(self.jit.landing_pads);
+        let code = if self.untrusted { code.backing_or(Backing::Hardened) } else { code };
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
         let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code, (before, after));
@@ -403,22 +634,34 @@ impl RuntimeBuilder {
                 shares_maps: self.shares_maps,
                 max_walked: self.max_walked,
                 privileged: self.privileged,
+                confined: self.untrusted,
                 policy: self.policy,
-                helpers: self.helpers,
+                helpers,
+                hosts: self.hosts,
                 linux_numbers: self.linux_numbers,
                 dispatch,
                 loads: OnceLock::new(),
                 log: self.log,
                 machine_objects: Arc::new(MachineObjects::new(&self.surroundings)),
                 surroundings: self.surroundings,
+                granularity: self.granularity.unwrap_or(if self.untrusted { COARSE } else { 0 }),
                 timers: Arc::default(),
                 target_programs: Mutex::default(),
                 counts_runs: AtomicU8::new(0),
                 registry: Registry::default(),
                 observed: Observed::new(self.audit),
+                budget: self.budget,
+                interrupts: Interrupts::default(),
             }),
         })
     }
+}
+
+/// Nanoseconds. Browsers show this to pages that may share a process with others; a cache miss takes a thousandth.
+const COARSE: u64 = 100_000;
+/// How many of the virtual CPUs no thread keeps.
+fn shared_cpus(cpus: u32) -> u32 {
+    (cpus / 4).max(1)
 }
 
 impl Default for RuntimeBuilder {
@@ -427,7 +670,7 @@ impl Default for RuntimeBuilder {
         // Only implemented helpers: many have a prototype alone.
         let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
             let proto = skep_abi::linux_helper(*id)?;
-            Some((*id, Helper { proto: proto.clone(), call: Some(*call) }))
+            Some((*id, Helper::provided(proto, *call)))
         });
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
@@ -435,15 +678,19 @@ impl Default for RuntimeBuilder {
             shares_maps: false,
             max_walked: skep_verifier::Config::default().max_walked,
             privileged: false,
+            untrusted: false,
+            granularity: None,
             policy: Policy::default(),
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),
             helpers: provided.collect(),
+            hosts: host::Registered::default(),
             linux_numbers: true,
             taken: None,
             log: Box::new(to_standard_error),
             surroundings: Arc::default(),
             audit: None,
+            budget: None,
         }
     }
 }

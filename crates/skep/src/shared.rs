@@ -1,19 +1,26 @@
 //! What all programs of a runtime share while they run. Helpers find it through [`RunEnv::host`].
 
+use crate::budget::Budget;
 use crate::dispatch::{Connected, Dispatch, EntryHook, EntryKind, Watchers};
-use crate::error::Error;
+use crate::ending::{self, Ending, Interrupts, Reason};
+use crate::error::{Error, Exhausted};
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
 use crate::observe::Observed;
 use crate::registry::Registry;
+use crate::run_state::StateType;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
-use skep_abi::{HelperFn, HelperProto, RunEnv};
+use skep_abi::{EndsLink, HelperFn, HelperProto, RunEnv};
 use skep_interp::Interpreter;
+use skep_isa::{CallTarget, Insn};
 use skep_maps::{Map, Policy};
 use skep_rcu::Domain;
 use skep_text::{Arena, Loads};
+use skep_verifier::Verified;
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -21,6 +28,9 @@ use std::time::Instant;
 
 /// Receives what programs print: the program's name and the message without its line end.
 pub(crate) type Log = dyn Fn(&str, &str) + Send + Sync;
+
+/// The number of `bpf_tail_call`, after which another program may have ended.
+const TAIL_CALL: u32 = 12;
 
 /// What programs and helpers can reach while they run.
 pub(crate) struct Shared {
@@ -41,10 +51,14 @@ pub(crate) struct Shared {
     pub(crate) max_walked: u64,
     /// Whether addresses may leave all programs.
     pub(crate) privileged: bool,
+    /// Whether addresses may leave no program.
+    pub(crate) confined: bool,
     /// When freed elements of maps are reused.
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
+    /// Types of the host's own, and functions for their programs.
+    pub(crate) hosts: crate::host::Registered,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
     pub(crate) linux_numbers: bool,
     /// The targets of tail calls.
@@ -54,8 +68,14 @@ pub(crate) struct Shared {
     pub(crate) log: Box<Log>,
     /// What programs see of a machine.
     pub(crate) surroundings: Arc<Surroundings>,
+    /// Times that programs see are multiples of this many nanoseconds; 0 for as they are.
+    pub(crate) granularity: u64,
     pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
+    /// The budget of a run for which the host gives none; programs are charged if there is one.
+    pub(crate) budget: Option<Budget>,
+    /// Of all runs.
+    pub(crate) interrupts: Interrupts,
     /// Programs of redirection targets, by number. A leaf.
     pub(crate) target_programs: Mutex<TargetPrograms>,
 }
@@ -72,6 +92,33 @@ pub(crate) struct Helper {
     pub(crate) proto: HelperProto,
     /// `None` if the prototype is known but there is no implementation.
     pub(crate) call: Option<HelperFn>,
+    /// Whether it is a function of the host, whose panics end the run.
+    pub(crate) may_panic: bool,
+    /// What the implementation owns. Its address is noted before each call if it has bytes.
+    pub(crate) owned: Option<Arc<dyn Any + Send + Sync>>,
+    /// The state of the run that it takes.
+    pub(crate) takes: Option<StateType>,
+    /// Whether it is the host's.
+    pub(crate) of_host: bool,
+}
+
+impl Helper {
+    /// One of this crate's own.
+    pub(crate) fn provided(proto: &HelperProto, call: HelperFn) -> Self {
+        Self {
+            proto: proto.clone(),
+            call: Some(call),
+            owned: None,
+            takes: None,
+            of_host: false,
+            may_panic: false,
+        }
+    }
+
+    /// What engines note before each call.
+    pub(crate) fn noted(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owned.clone().filter(|owned| size_of_val(&**owned) > 0)
+    }
 }
 
 impl Shared {
@@ -89,6 +136,12 @@ impl Shared {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.surroundings.clock.now()
+    }
+
+    /// A time in nanoseconds as programs may see it. Times that grow stay in order.
+    #[inline]
+    pub(crate) fn shown(&self, time: u64) -> u64 {
+        if self.granularity == 0 { time } else { time - time % self.granularity }
     }
 
     pub(crate) fn target_programs(&self) -> MutexGuard<'_, TargetPrograms> {
@@ -111,8 +164,105 @@ impl Shared {
         number
     }
 
-    pub(crate) fn log(&self, program: &str, message: &str) {
-        (self.log)(program, message);
+    /// Passes a message on; fails if the log panics.
+    pub(crate) fn log(&self, program: &str, message: &str) -> std::thread::Result<()> {
+        // Unwind safety: what the log can reach is the host's own.
+        catch_unwind(AssertUnwindSafe(|| (self.log)(program, message)))
+    }
+
+    /// How runs of the programs of one load end early, if they do.
+    ///
+    /// Without budgets only those that may call a function of the host, and those that may run another program inside
+    /// of one of their functions, by a tail call or in its place: they look for the end of that one.
+    pub(crate) fn ends<'p>(
+        &self,
+        programs: impl IntoIterator<Item = &'p Verified>,
+        patchable: bool,
+    ) -> Option<EndsLink> {
+        let host = |id: u32| self.helpers.get(&id).is_some_and(|helper| helper.may_panic);
+        if self.budget.is_none() {
+            if !self.helpers.values().any(|helper| helper.may_panic) {
+                return None;
+            }
+            let ends = |insn: &Insn| {
+                let Insn::Call { target: CallTarget::Helper(id) } = *insn else { return false };
+                host(id) || (self.linux_numbers && id == TAIL_CALL)
+            };
+            if !patchable && !programs.into_iter().any(|program| program.insns().iter().any(ends)) {
+                return None;
+            }
+        }
+        let over = self.helpers.values().filter(|helper| helper.may_panic || helper.proto.calls_back());
+        Some(EndsLink {
+            after: over.map(|helper| helper.proto.id).collect(),
+            charge: self.budget.map(|_| ending::poll as HelperFn),
+        })
+    }
+
+    /// What is to be known of the end of a run of this program, if that may be early.
+    pub(crate) fn ending<'a>(&'a self, image: &'a Image, budget: Option<Budget>) -> Option<Ending<'a>> {
+        if !image.ends {
+            return None;
+        }
+        let budget = budget.or(self.budget).unwrap_or(Budget::UNLIMITED);
+        Some(Ending::new(budget, self.budget.is_some(), [&self.interrupts, &image.interrupts]))
+    }
+
+    /// What a run that has returned leaves. Fails if it ended early; then everything that it held is released.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ending::finish`]; `image` is the program that the run began with.
+    pub(crate) unsafe fn finish(
+        &self,
+        image: &Image,
+        env: &mut RunEnv,
+        ending: Option<&mut Ending<'_>>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let reason = unsafe { ending::finish(env, ending) };
+        if env.sections > 0 {
+            self.leave_sections(env);
+        }
+        let program = || image.name().to_owned();
+        Err(match reason {
+            None => return Ok(()),
+            Some(Reason::Units) => Error::BudgetExhausted { program: program(), of: Exhausted::Units },
+            Some(Reason::Time) => Error::BudgetExhausted { program: program(), of: Exhausted::Time },
+            Some(Reason::Interrupted) => Error::Interrupted { program: program() },
+            Some(Reason::Panicked(function, message)) => {
+                let function = function.map_or_else(|| "the log".to_owned(), |address| self.name_of(address));
+                Error::HostPanicked { program: program(), function, message }
+            }
+        })
+    }
+
+    /// The same for a run of which no host waits for the result: the log gets the error.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Shared::finish`].
+    pub(crate) unsafe fn finish_unseen(
+        &self,
+        image: &Image,
+        env: &mut RunEnv,
+        ending: Option<&mut Ending<'_>>,
+    ) {
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { self.finish(image, env, ending) } {
+            // If the log panics as well, nobody is left to tell.
+            let _ = self.log(image.name(), &error.to_string());
+        }
+    }
+
+    /// The name of the host's function behind that address.
+    fn name_of(&self, address: usize) -> String {
+        let is =
+            |helper: &&Helper| helper.may_panic && helper.call.is_some_and(|call| call as usize == address);
+        self.helpers
+            .values()
+            .find(is)
+            .map_or_else(String::new, |helper| helper.proto.name.clone().into_owned())
     }
 
     /// Probe loads for the interpreter.
@@ -227,7 +377,8 @@ fn without_count(env: *mut RunEnv) -> *mut RunEnv {
 /// of the run in progress.
 unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, engine: Engine) {
     // SAFETY: the caller's promise.
-    let (cpu, thrown, shared) = unsafe { ((*env).cpu, (*env).thrown, Shared::of_run(env)) };
+    let (cpu, thrown, state, shared) =
+        unsafe { ((*env).cpu, (*env).thrown, (*env).state, Shared::of_run(env)) };
     // A function that an exception leaves does not return.
     if thrown != 0 {
         return;
@@ -248,9 +399,14 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             host: std::ptr::from_ref(shared) as u64,
             program: std::ptr::from_ref(image) as u64,
             cpu,
+            state,
             ..RunEnv::default()
         };
         let started = counts.then(Instant::now);
+        let mut ending = shared.ending(image, None);
+        if let Some(ending) = &mut ending {
+            ending.attach(&mut own);
+        }
         // SAFETY: the program was verified for this number of words. The run around it keeps the hook, and it the
         // program; it is in a read section.
         unsafe {
@@ -263,9 +419,8 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
                 }
             }
         }
-        if own.sections > 0 {
-            shared.leave_sections(&own);
-        }
+        // SAFETY: the run has returned.
+        unsafe { shared.finish_unseen(image, &mut own, ending.as_mut()) };
         if let Some(started) = started {
             image.counted.add((cpu, shared.domain.limit()), started.elapsed());
         }

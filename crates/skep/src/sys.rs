@@ -25,6 +25,9 @@ mod lacking;
 mod log;
 mod maps;
 mod places;
+mod probes;
+#[cfg(test)]
+mod probes_tests;
 mod programs;
 #[cfg(test)]
 mod refusals_tests;
@@ -36,19 +39,22 @@ mod tests;
 
 use crate::error::Error;
 use crate::extension::Attachment;
+use crate::helpers;
 use crate::runtime::Runtime;
 use crate::world::World;
 use places::Places;
 use skep_abi::MapKind;
-use skep_btf::{Btf, CheckFault};
+use skep_btf::{Btf, CheckFault, Malformed};
 use skep_sys::{
-    Batch, Client, CoreRelocation, Engine, Errno, MachineCode, MapRequest, Netkit, Place, ProgramFacts,
-    ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown, Value,
+    Batch, BinaryPlaces, Client, CoreRelocation, Engine, Errno, Functions, MachineCode, MapRequest, Netkit,
+    Place, ProbeInfo, ProgramFacts, ProgramObject, ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown,
+    Value, When,
 };
 use std::sync::Arc;
 
 pub use lacking::Lack;
 pub use maps::SysMap;
+pub use probes::{ProbeEvent, ProbeRequest, Probing};
 pub use programs::SysProgram;
 
 /// A runtime as the engine of a [`skep_sys::System`].
@@ -124,6 +130,8 @@ impl Engine for SysEngine {
     type Program = SysProgram;
     type PerfEvent = Arc<skep_maps::PerfEvent>;
     type Attachment = Attachment;
+    type Probe = Arc<ProbeEvent>;
+    type Probing = Probing;
 
     fn cpus(&self) -> u32 {
         self.runtime.cpus()
@@ -140,11 +148,7 @@ impl Engine for SysEngine {
             log("Invalid magic");
             return Err(Errno::EINVAL);
         }
-        let types = Btf::parse(bytes).map_err(|error| {
-            log(&error.to_string());
-            Errno::EINVAL
-        })?;
-        types.check().map_err(|malformed| {
+        let mut refused = |malformed: Malformed| {
             log(&malformed.to_string());
             match malformed.fault {
                 CheckFault::Invalid => Errno::EINVAL,
@@ -152,6 +156,15 @@ impl Engine for SysEngine {
                 CheckFault::Endless => Errno::EEXIST,
                 CheckFault::Deep => Errno::E2BIG,
             }
+        };
+        skep_btf::check_sections(bytes).map_err(&mut refused)?;
+        let types = Btf::parse(bytes);
+        if let Ok(types) = &types {
+            types.check().map_err(refused)?;
+        }
+        let types = types.map_err(|error| {
+            log(&error.to_string());
+            Errno::EINVAL
         })?;
         Ok(Arc::new(types))
     }
@@ -190,6 +203,14 @@ impl Engine for SysEngine {
             }
             _ => machine.cgroups.contains_key(&number),
         }
+    }
+
+    fn arena_start(&self, map: &SysMap) -> Option<u64> {
+        map.map().arena().and_then(|arena| arena.known_start())
+    }
+
+    fn place_arena(&self, map: &SysMap, address: u64) -> bool {
+        map.map().arena().is_some_and(|arena| arena.set_start(address))
     }
 
     fn has_lock(&self, map: &SysMap) -> bool {
@@ -258,13 +279,15 @@ impl Engine for SysEngine {
         request: &RunRequest,
         client: &mut dyn Client,
     ) -> Result<RunAnswer, Errno> {
+        let task = program.asks_for_task().then(|| client.task()).flatten();
         let mut runs = run::Runs {
             runtime: &self.runtime,
             waiting: &self.waiting,
             types: self.host_types.as_deref(),
             client,
         };
-        let answer = run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let run = || run::run(self.world.as_ref(), program.program(), request, &mut runs);
+        let answer = helpers::client::as_task(task, run);
         // Threads that serve calls come and go, and each that runs a program would keep a virtual CPU.
         self.runtime.release_cpu();
         answer
@@ -301,7 +324,11 @@ impl Engine for SysEngine {
     }
 
     fn has_tracepoint(&self, name: &str) -> bool {
-        places::has_tracepoint(self.host_types.as_deref(), name)
+        let of_world = |world: &World| {
+            let machine = world.machine();
+            machine.probes.tracepoints().iter().any(|known| known.name() == name)
+        };
+        self.world.as_ref().is_some_and(of_world) || places::has_tracepoint(self.host_types.as_deref(), name)
     }
 
     fn attach(&self, target: &SysProgram, function: u32, program: &SysProgram) -> Result<Attachment, Errno> {
@@ -310,6 +337,55 @@ impl Engine for SysEngine {
         // As after a run.
         self.runtime.release_cpu();
         attached.map_err(|error| errno(&error))
+    }
+
+    fn has_probes(&self) -> bool {
+        Self::has_probes(self)
+    }
+
+    fn describe(&self, probe: &Arc<ProbeEvent>) -> ProbeInfo {
+        probe.info().clone()
+    }
+
+    fn program_at(&self, probe: &Arc<ProbeEvent>) -> Option<u32> {
+        probe.program()
+    }
+
+    fn probe(
+        &self,
+        probe: &Arc<ProbeEvent>,
+        program: &Arc<ProgramObject<Self>>,
+        cookie: u64,
+    ) -> Result<Probing, Errno> {
+        self.attach_probe(probe, program, cookie)
+    }
+
+    fn probe_functions(
+        &self,
+        functions: &Functions,
+        when: When,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<skep_sys::ProbedFunctions<Probing>, Errno> {
+        self.attach_functions(functions, when, program, cookies)
+    }
+
+    fn probe_binary(
+        &self,
+        places: &BinaryPlaces,
+        program: &ProgramObject<Self>,
+        cookies: &[u64],
+    ) -> Result<Probing, Errno> {
+        self.attach_binary(places, program, cookies)
+    }
+
+    fn probe_raw(
+        &self,
+        name: &str,
+        program: &ProgramObject<Self>,
+        cookie: u64,
+    ) -> Result<Option<Probing>, Errno> {
+        self.attach_raw(name, program, cookie)
     }
 
     fn place(&self, place: &Place, programs: &[&SysProgram]) -> Result<(), Errno> {

@@ -11,6 +11,9 @@ mod deliver;
 mod filter;
 mod inject;
 mod point;
+mod probes;
+#[cfg(test)]
+mod probes_tests;
 mod stack;
 mod trace;
 mod walk;
@@ -23,6 +26,7 @@ pub use inject::Injector;
 #[cfg(feature = "sys")]
 pub(crate) use point::Key;
 pub use point::{Family, Point};
+pub use probes::{Fired, Probe, ProbeLink, ProbeOptions, Ran, Registers};
 pub use skep_world::*;
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +56,7 @@ pub use trace::{Ended, Fate, Hop, Place, Trace};
 pub struct World {
     surroundings: Arc<Surroundings>,
     points: Arc<Points>,
+    probes: Arc<probes::Attachments>,
 }
 
 impl World {
@@ -63,7 +68,8 @@ impl World {
     /// A world with this machine, clock and source of random numbers. With a virtual clock and a seed, all that
     /// programs do on one thread follows from their input.
     pub fn with(machine: Machine, clock: Clock, random: Random) -> Self {
-        Self { surroundings: Arc::new(Surroundings::new(machine, clock, random)), points: Arc::default() }
+        let surroundings = Arc::new(Surroundings::new(machine, clock, random));
+        Self { surroundings, points: Arc::default(), probes: Arc::default() }
     }
 
     /// The machine as it is now.

@@ -124,7 +124,11 @@ static RAW_WRITABLE: ContextLayout =
 const RAW_FIELDS: [ContextField; RAW_ARGUMENTS as usize] = {
     let any = number("args", 0, Size::B8, Parts::any(Size::B8));
     let mut fields = [any; RAW_ARGUMENTS as usize];
-    fields[0] = pointer("args[0]", 0, FieldKind::Memory { bytes: i16::MAX as u32, maybe_null: false });
+    fields[0] = pointer(
+        "args[0]",
+        0,
+        FieldKind::Memory { bytes: i16::MAX as u32, writable: true, maybe_null: false },
+    );
     let mut at = 1;
     while at < fields.len() {
         fields[at].offset = 8 * at as u32;

@@ -45,10 +45,21 @@ struct Known {
     base: u32,
     /// Its size, if it has one and is its own base.
     size: Option<u32>,
+    tags: Tags,
+}
+
+/// The tags on the way from a type to its base.
+#[derive(Clone, Copy, PartialEq)]
+enum Tags {
+    None,
+    /// Before all typedefs and qualifiers.
+    First,
+    /// Behind one of them.
+    Late,
 }
 
 pub(super) fn check(btf: &Btf) -> Checked {
-    let unknown = Known { state: State::New, base: 0, size: None };
+    let unknown = Known { state: State::New, base: 0, size: None, tags: Tags::None };
     let mut types = References { btf, known: vec![unknown; btf.len() as usize] };
     (btf.first()..btf.len()).try_for_each(|id| types.resolve(id))
 }
@@ -85,6 +96,9 @@ impl<'a> References<'a> {
             let behind = |id: u32| self.known.get(id as usize).filter(|known| known.state == State::Done);
             let target = behind(target).map_or(target, |known| known.base);
             let Ok(target) = self.btf.ty(target) else { return Err(of(&ty, "Invalid type_id")) };
+            // No loop, but a reference that may not be: those of structures and arrays are looked at behind the walk.
+            let alone = matches!(ty.kind, Kind::Ptr | Kind::Var) || ty.kind.is_modifier();
+            hold(!(alone && target.kind == Kind::Var), &ty, "Invalid type_id")?;
             if target.id == 0 || !goes_on(walk, target.kind) {
                 continue;
             }
@@ -117,6 +131,8 @@ impl<'a> References<'a> {
             }
             Kind::Ptr => {
                 self.target(ty)?;
+                // What a pointer leads to has its tags before typedefs and qualifiers.
+                hold(self.tags(ty.word) != Tags::Late, ty, "Type tags don't precede modifiers")?;
                 (ty.id, ty.size())
             }
             Kind::Array => (ty.id, Some(self.array(ty)?)),
@@ -146,7 +162,14 @@ impl<'a> References<'a> {
             }
             _ => (ty.id, ty.size()),
         };
-        self.known[ty.id as usize] = Known { state: State::Done, base, size };
+        let tags = match (ty.kind, self.tags(ty.word)) {
+            (Kind::TypeTag, Tags::None) => Tags::First,
+            (Kind::TypeTag, tags) => tags,
+            (kind, Tags::First) if kind.is_modifier() => Tags::Late,
+            (kind, tags) if kind.is_modifier() => tags,
+            _ => Tags::None,
+        };
+        self.known[ty.id as usize] = Known { state: State::Done, base, size, tags };
         Ok(())
     }
 
@@ -155,6 +178,14 @@ impl<'a> References<'a> {
         let target = self.btf.ty(ty.word).map_err(|_| of(ty, "Invalid type_id"))?;
         let fits = !matches!(target.kind, Kind::Var | Kind::Datasec | Kind::DeclTag);
         hold(fits, ty, "Invalid type_id").map(|()| target.id)
+    }
+
+    /// The order of tags on the way from a type to its base.
+    fn tags(&self, id: u32) -> Tags {
+        match self.btf.ty(id) {
+            Ok(ty) if ty.kind.is_modifier() => self.known[id as usize].tags,
+            _ => Tags::None,
+        }
     }
 
     /// The type behind typedefs and qualifiers.
@@ -207,14 +238,14 @@ impl<'a> References<'a> {
         let is_field = ty.flag && member.bits != 0;
         match base.int() {
             Some(int) if is_field => {
-                let valid = is_regular(int) && member.bits <= int.bits;
-                hold(valid, ty, "Invalid member bitfield_size")?;
+                hold(is_regular(int), ty, "Invalid member base type")?;
+                hold(member.bits <= int.bits, ty, "Invalid member bitfield_size")?;
                 hold(member.bit_offset % 8 + member.bits <= 128, ty, "nr_copy_bits exceeds 128")?;
                 fits(member.bit_offset, member.bits)
             }
             Some(int) if ty.flag => {
-                aligned()?;
-                hold(is_regular(int), ty, "Invalid member offset")?;
+                hold(is_regular(int), ty, "Invalid member base type")?;
+                hold(member.bit_offset.is_multiple_of(8), ty, "Invalid member offset")?;
                 fits(member.bit_offset, int.bits)
             }
             Some(int) => {
@@ -228,8 +259,15 @@ impl<'a> References<'a> {
                 hold(valid, ty, "Invalid member bitfield_size")?;
                 fits(member.bit_offset, member.bits)
             }
+            None if ty.flag && base.kind.is_enum() && !member.bit_offset.is_multiple_of(8) => {
+                Err(of(ty, "Invalid member offset"))
+            }
             None => {
                 aligned()?;
+                // Every architecture aligns them to that, at least.
+                let alignment = size.min(8) * 8;
+                let placed = base.kind != Kind::Float || member.bit_offset.is_multiple_of(alignment);
+                hold(placed, ty, "Member is not properly aligned")?;
                 let end = u64::from(member.bit_offset / 8) + u64::from(size);
                 hold(end <= ty.word.into(), ty, "Member exceeds struct_size")
             }
@@ -240,32 +278,38 @@ impl<'a> References<'a> {
     fn function(&self, ty: &Type<'_>) -> Checked {
         let prototype = self.btf.ty(ty.word).ok().filter(|target| target.kind == Kind::FuncProto);
         let prototype = prototype.ok_or_else(|| of(ty, "Invalid type_id"))?;
-        let mut named = prototype.params().filter(|param| param.ty != 0);
-        let all = named.all(|param| ty_name(&prototype, param.name_at).is_some_and(is_identifier));
-        hold(all, ty, "Invalid argument")
+        let named = |at: u32| ty_name(&prototype, at).is_some_and(is_identifier);
+        let mut params = prototype.params();
+        let nameless = params.position(|param| param.ty != 0 && !named(param.name_at));
+        nameless.map_or(Ok(()), |at| Err(of(ty, format!("Invalid arg#{}", at + 1))))
     }
 
     fn prototype(&mut self, ty: &Type<'_>) -> Checked {
-        let used = |types: &mut Self, id: u32, reason| {
+        let used = |types: &mut Self, id: u32, invalid: Malformed| {
             // Nothing else refers to it by value.
-            let there = types.btf.ty(id).map_err(|_| of(ty, reason))?;
+            let Ok(there) = types.btf.ty(id) else { return Err(invalid) };
             if goes_on(Walk::Open, there.kind) && types.known[id as usize].state == State::New {
                 types.resolve(id)?;
             }
-            hold(types.sized(id).is_some(), ty, reason)
+            if types.sized(id).is_some() { Ok(()) } else { Err(invalid) }
         };
         if ty.word != 0 {
-            used(self, ty.word, "Invalid return type")?;
+            used(self, ty.word, of(ty, "Invalid return type"))?;
         }
         let last = ty.params().len().wrapping_sub(1);
         for (index, param) in ty.params().enumerate() {
-            let name = ty_name(ty, param.name_at).ok_or_else(|| of(ty, "Invalid argument"))?;
+            let invalid = || of(ty, format!("Invalid arg#{}", index + 1));
+            let name = ty_name(ty, param.name_at).ok_or_else(invalid)?;
             if param.ty == 0 {
-                hold(index == last && name.is_empty(), ty, "Invalid argument")?;
+                if index != last || !name.is_empty() {
+                    return Err(invalid());
+                }
                 continue;
             }
-            hold(name.is_empty() || is_identifier(name), ty, "Invalid argument")?;
-            used(self, param.ty, "Invalid argument")?;
+            if !name.is_empty() && !is_identifier(name) {
+                return Err(invalid());
+            }
+            used(self, param.ty, invalid())?;
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ mod oracle;
 #[path = "../support/types.rs"]
 mod support;
 
+mod c_header;
 mod damage;
+mod refused;
 mod system;
 mod types;

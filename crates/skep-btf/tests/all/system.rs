@@ -8,7 +8,7 @@ use skep_btf::{Btf, Kind, What};
 
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
 
-fn systems() -> Vec<Vec<u8>> {
+pub(crate) fn systems() -> Vec<Vec<u8>> {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/verdicts/linux.btf");
     let running = std::fs::read(RUNNING).inspect_err(|error| eprintln!("{RUNNING}: {error}")).ok();
     std::iter::once(std::fs::read(committed).unwrap()).chain(running).collect()

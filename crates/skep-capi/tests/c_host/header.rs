@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::mem::offset_of;
 
 /// Rust types in this crate's declarations, with their names in C.
-const TYPES: [(&str, &str); 14] = [
+const TYPES: [(&str, &str); 16] = [
     ("c_int", "int"),
     ("c_char", "char"),
     ("c_void", "void"),
@@ -21,6 +21,8 @@ const TYPES: [(&str, &str); 14] = [
     ("Map", "skep_map"),
     ("Packet", "skep_packet"),
     ("RuntimeOptions", "skep_runtime_options"),
+    ("Events", "skep_ringbuf"),
+    ("RecordFn", "skep_record_fn"),
 ];
 
 #[test]

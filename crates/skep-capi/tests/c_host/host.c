@@ -2,17 +2,21 @@
  *
  * A host in C that uses every function of the library and prints the results.
  *
- *   host FIREWALL RAW MISFIT CARELESS
+ *   host FIREWALL RAW MISFIT CARELESS TYPED
  *
- * Four objects: a packet filter, a program for a buffer, one whose maps do not fit each other, and an unsafe program.
+ * Five objects: a packet filter, a program for a buffer, one whose maps do not fit each other, an unsafe program, and one with
+ * records and variables, whose header `skep gen skeleton` made.
  */
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <skep.h>
+
+#include "typed.skel.h"
 
 #define CHECK(condition)                                                                                              \
 	do {                                                                                                          \
@@ -338,9 +342,71 @@ static void pass_null(const char *path)
 	skep_runtime_free(NULL);
 }
 
+static int print_event(void *context, uint32_t cpu, const void *record, size_t size)
+{
+	const struct typed_event *event = record;
+	int *left = context;
+
+	CHECK(cpu == 0 && size == sizeof(*event));
+	printf("event %" PRIu32 ": %" PRIu32 " bytes\n", event->number, event->length);
+	return --*left == 0;
+}
+
+static int is_readable(const skep_ringbuf *events)
+{
+	struct pollfd readable = { .fd = skep_ringbuf_fd(events), .events = POLLIN };
+
+	return poll(&readable, 1, 0) == 1;
+}
+
+static void consume(const char *path)
+{
+	struct typed typed = { 0 };
+	skep_runtime *runtime;
+	skep_object *object;
+	skep_packet *packet;
+	skep_ringbuf *events, *second;
+	typed_limit_value limit = 2;
+	typed_seen_value seen = 0;
+	uint8_t frame[FRAME];
+	int left = 2;
+
+	CHECK(skep_runtime_new(NULL, &runtime) == SKEP_OK);
+	CHECK(skep_object_open(path, &object) == SKEP_OK);
+	CHECK(typed_load(&typed, runtime, object, NULL) == SKEP_OK);
+	CHECK(skep_ringbuf_new(typed.maps.events, 0, &events) == SKEP_OK);
+	CHECK(skep_ringbuf_new(typed.maps.events, 0, &second) == SKEP_E_BUSY);
+	CHECK(skep_ringbuf_new(typed.maps.flows, 0, &second) == SKEP_E_ARGUMENT);
+	printf("no ring: %s\n", skep_error_message());
+	CHECK(!is_readable(events) && skep_ringbuf_poll(events, 0, print_event, &left) == 0);
+
+	CHECK(typed_set_limit(&typed, &limit) == SKEP_OK);
+	tcp_frame(frame, 10, 0, 0, 1);
+	CHECK(skep_packet_new(frame, sizeof(frame), &packet) == SKEP_OK);
+	for (int i = 0; i < 3; i++)
+		run(typed.programs.count, packet, "counted");
+	CHECK(typed_get_seen(&typed, &seen) == SKEP_OK && seen == 3);
+	CHECK(skep_module_variable(typed.module, "seen", &limit, sizeof(limit)) == SKEP_E_ARGUMENT);
+	CHECK(skep_module_set_variable(typed.module, "scale", &limit, sizeof(limit)) == SKEP_E_DENIED);
+	printf("constant: %s\n", skep_error_message());
+
+	CHECK(is_readable(events));
+	CHECK(skep_ringbuf_poll(events, -1, print_event, &left) == 2);
+	CHECK(is_readable(events));
+	left = 9;
+	CHECK(skep_ringbuf_poll(events, 1000, print_event, &left) == 1);
+	CHECK(!is_readable(events) && skep_ringbuf_lost(events) == 0);
+	skep_packet_free(packet);
+	typed_free(&typed);
+	CHECK(skep_ringbuf_poll(events, 0, print_event, &left) == 0);
+	skep_ringbuf_free(events);
+	skep_object_free(object);
+	skep_runtime_free(runtime);
+}
+
 int main(int argc, char **argv)
 {
-	if (argc != 5)
+	if (argc != 6)
 		return 2;
 	CHECK(strcmp(skep_version(), SKEP_VERSION) == 0);
 	CHECK(strcmp(skep_error_message(), "") == 0);
@@ -348,5 +414,6 @@ int main(int argc, char **argv)
 	sum(argv[2]);
 	refuse(argv[3], argv[4]);
 	pass_null(argv[1]);
+	consume(argv[5]);
 	return 0;
 }

@@ -37,6 +37,19 @@ fn memory_and_its_length_are_the_arguments() {
     assert_eq!(answer("r0 = r2\nexit", ""), "0");
 }
 
+/// The suite's runner gives the memory, then the plugin's options.
+#[test]
+fn the_memory_may_precede_the_commands_name() {
+    let program = assemble("r0 = *(u8 *)(r1 + 1)\nr0 += r2\nexit");
+    let said = skep(&["05 07 09", "conformance", "--program", &program, "--jit"]);
+    assert_eq!((said.status, said.out.as_str()), (Some(0), "a\n"), "{}", said.err);
+    let program = assemble("r0 = r2\nexit");
+    let said = skep(&["", "conformance", "--program", &program]);
+    assert_eq!((said.status, said.out.as_str()), (Some(0), "0\n"), "{}", said.err);
+    // What is no memory is no command either.
+    skep(&["05 zz", "conformance"]).refused(2, &["05 zz"]);
+}
+
 #[test]
 fn the_program_may_come_on_standard_input() {
     let mut child = command()

@@ -82,7 +82,6 @@ fn kernels_that_are_not_known_and_types_that_belong_to_none_are_named() {
     skep(&["verify", "--kernels", "6.1", "--btf", "6.6=x.btf", hello]).refused(2, &["6.6 is not among"]);
     skep(&["verify", "--kernels", "6.1", "--btf", "6.1=x.btf", hello]).refused(1, &["x.btf"]);
     skep(&["verify", "--kernels", "6.1", "nothing.o"]).refused(1, &["nothing.o", "not read"]);
-    skep(&["verify", hello, hello]).refused(2, &["--kernels"]);
     skep(&["verify", "--sarif", hello]).refused(2, &["--kernels"]);
 }
 

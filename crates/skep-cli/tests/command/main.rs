@@ -2,10 +2,13 @@
 
 mod conformance;
 mod contents;
+mod host;
+mod inspection;
 mod kernels;
 mod pack;
 mod refusals;
 mod runs;
+mod skeletons;
 mod verdicts;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +78,13 @@ impl Scratch {
         Self(path)
     }
 
+    /// An empty folder.
+    fn folder(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("skep-command-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
     fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
@@ -82,6 +92,6 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
     }
 }

@@ -82,7 +82,7 @@ fn a_missing_null_check_with_its_line_and_remedy() {
     said.refused(1, &["careless", "missing_null_check.bpf.c:19", "NULL"]);
     let verdict = skep(&["verify", &object("missing_null_check"), "--json"]);
     assert_eq!(verdict.status, Some(1));
-    let verdict: serde_json::Value = serde_json::from_str(&verdict.out).unwrap();
+    let verdict = &serde_json::from_str::<serde_json::Value>(&verdict.out).unwrap()[0];
     assert_eq!(verdict["verdict"], "refused");
     assert_eq!(verdict["code"], "maybe-null");
     assert_eq!(verdict["line"], 19);

@@ -296,7 +296,7 @@ fn every_example_is_accepted() {
 
 #[test]
 fn a_json_verdict_has_the_tag_and_the_cost() {
-    let verdict = skep(&["verify", "examples/firewall.bpf.o", "--json"]).json();
+    let verdict = &skep(&["verify", "examples/firewall.bpf.o", "--json"]).json()[0];
     assert_eq!(verdict["verdict"], "accepted");
     assert_eq!(verdict["tag"].as_str().unwrap().len(), 16);
     assert!(verdict["walked"].as_u64().unwrap() > 100);
@@ -383,4 +383,17 @@ fn statistics_count_each_packet_and_only_if_asked() {
     assert_eq!(json["packets"], sum);
     let said = skep(&args);
     assert!(said.out.contains(&format!("{sum} runs in ")), "{}", said.out);
+}
+
+#[test]
+fn the_header_for_a_host_s_plugins_comes_from_its_types() {
+    let said = skep(&["header", "crates/skep/examples/http_filter.bpf.o"]);
+    assert_eq!((said.status, &*said.err), (Some(0), ""));
+    let header = std::fs::read_to_string(root().join("crates/skep/examples/http_filter.h")).unwrap();
+    // The example's runtime also declares its functions.
+    assert!(said.out.contains("struct http_request {"), "{}", said.out);
+    assert!(said.out.lines().all(|line| header.contains(line)), "{}", said.out);
+    let said = skep(&["header", "examples/firewall.bpf.o"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("no structure has the tag skep:context"), "{}", said.err);
 }

@@ -1,13 +1,21 @@
 //! Output of `skep verify --json`.
 
-use crate::{Said, object, skep};
+use crate::{Said, command, from_output, object, skep};
 use serde_json::Value;
 
-/// The document of a command that ended with that status.
+/// The verdicts of a command that ended with that status.
+#[track_caller]
+fn verdicts(said: &Said, status: i32) -> Vec<Value> {
+    assert_eq!(said.status, Some(status), "{}", said.err);
+    serde_json::from_str(&said.out).expect("one list and nothing else")
+}
+
+/// The only verdict of a command that ended with that status.
 #[track_caller]
 fn document(said: &Said, status: i32) -> Value {
-    assert_eq!(said.status, Some(status), "{}", said.err);
-    serde_json::from_str(&said.out).expect("one JSON document and nothing else")
+    let verdicts = verdicts(said, status);
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    verdicts.into_iter().next().unwrap()
 }
 
 /// The fields of every verdict.
@@ -136,15 +144,44 @@ fn accepted_programs_have_a_tag_and_no_refusal_fields() {
 
 #[test]
 fn several_programs_give_a_list_of_verdicts() {
-    let verdicts = document(&skep(&["verify", &object("unchecked_packet"), "--json"]), 1);
-    let verdicts = verdicts.as_array().unwrap();
-    for verdict in verdicts {
+    let verdicts = verdicts(&skep(&["verify", &object("unchecked_packet"), "--json"]), 1);
+    for verdict in &verdicts {
         has_what_all_have(verdict);
         assert_eq!(verdict.get("code").is_some(), verdict["verdict"] == "refused", "{verdict}");
         assert_eq!(verdict["path"].is_array(), verdict["verdict"] == "refused", "{verdict}");
     }
     let of = |name: &str| verdicts.iter().find(|verdict| verdict["program"] == name).unwrap();
     assert_eq!((&of("hasty")["verdict"], &of("patient")["verdict"]), (&"refused".into(), &"accepted".into()));
+}
+
+#[test]
+fn several_objects_are_verified_in_turn_and_named() {
+    let missing = "no/such/file.bpf.o";
+    let endless = object("endless");
+    let arguments = ["verify", "examples/hello.bpf.o", missing, &endless, "--json"];
+    let found = verdicts(&skep(&arguments), 1);
+    let summary: Vec<_> =
+        found.iter().map(|it| (it["object"].as_str().unwrap(), it["code"].as_str())).collect();
+    assert_eq!(
+        summary,
+        [("examples/hello.bpf.o", None), (missing, Some("object")), (endless.as_str(), Some("loop"))]
+    );
+    let said = skep(&["verify", "examples/hello.bpf.o", "examples/raw.bpf.o"]);
+    assert_eq!(said.status, Some(0));
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!((lines[0], lines[2]), ("examples/hello.bpf.o", "examples/raw.bpf.o"), "{}", said.out);
+    // What cannot be read is named on standard error, and the others are verified.
+    let said = skep(&["verify", missing, "examples/hello.bpf.o"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains(missing) && said.out.contains("hello: accepted"), "{}{}", said.out, said.err);
+}
+
+#[test]
+fn an_object_may_come_from_standard_input() {
+    let file = std::fs::File::open(crate::root().join("examples/hello.bpf.o")).unwrap();
+    let said = from_output(&command().args(["verify", "-", "--json"]).stdin(file).output().unwrap());
+    assert_eq!(document(&said, 0)["program"], "hello");
+    skep(&["run", "-", "--pcap", "-"]).refused(2, &["standard input", "not both"]);
 }
 
 /// The committed part of a kernel's types.

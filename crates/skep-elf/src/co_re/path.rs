@@ -37,6 +37,14 @@ impl<'a> Path<'a> {
         Self { root, steps: Vec::new(), bits: 0, ty: root, member: None, value: None }
     }
 
+    /// The names of its members.
+    pub(super) fn members(&self) -> impl Iterator<Item = &'a str> {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::Member { name, .. } | Step::Value(name) => Some(name),
+            Step::Element(_) => None,
+        })
+    }
+
     /// Reads the path of a relocation.
     pub(super) fn local(btf: &'a Btf, root: u32, question: Question, text: &str) -> Result<Self, Fault> {
         let mut path = Self::start(root);

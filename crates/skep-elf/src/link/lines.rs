@@ -54,15 +54,17 @@ pub(crate) fn prototypes(
     })
 }
 
-/// Applies the CO-RE relocations, so that instructions fit the target's structures.
+/// Applies the CO-RE relocations, so that instructions fit the target's structures. Returns what the target lacks, by
+/// slot.
 pub(crate) fn relocate_to(
     object: &Parsed,
     (target, partial): (&Btf, bool),
     functions: &[Function],
     origins: &[CodeRange],
     insns: &mut [Insn],
-) -> Result<(), Error> {
-    let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
+) -> Result<Vec<(u32, Arc<str>)>, Error> {
+    let mut unresolved = Vec::new();
+    let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(unresolved) };
     let mut co_re = CoRe::new(btf, target);
     for_each(&ext.core, origins, |index, offset, [ty, path, question]| {
         let function = origins[index];
@@ -71,7 +73,7 @@ pub(crate) fn relocate_to(
         if partial && co_re::is_about_a_place(question) && is_missing(btf, target, ty) {
             return Ok(());
         }
-        co_re.apply(record, insns, slot as usize).map_err(|fault| {
+        let missing = co_re.apply(record, insns, slot as usize).map_err(|fault| {
             fault.explain(|reason| Error::CoreRelocation {
                 function: functions[index].name.clone(),
                 section: object.elf.sections[function.section].name.to_string(),
@@ -80,8 +82,11 @@ pub(crate) fn relocate_to(
                 target: btf.type_name(ty).unwrap_or_else(|_| format!("type {ty}")),
                 reason,
             })
-        })
-    })
+        })?;
+        unresolved.extend(missing.map(|missing| (slot, missing.into())));
+        Ok(())
+    })?;
+    Ok(unresolved)
 }
 
 /// Whether the target has no type of that kind and name.

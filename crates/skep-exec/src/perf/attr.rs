@@ -22,7 +22,7 @@ const USE_CLOCKID: u64 = 1 << 25;
 const WRITE_BACKWARD: u64 = 1 << 27;
 
 /// The attributes; missing bytes are 0.
-pub(super) struct Attr([u8; Attr::SIZE]);
+pub(crate) struct Attr([u8; Attr::SIZE]);
 
 impl Attr {
     /// Up to the last field that is looked at, in whole words.
@@ -35,12 +35,19 @@ impl Attr {
         Self(all)
     }
 
-    fn half(&self, at: usize) -> u32 {
+    /// The number of four bytes there.
+    pub(crate) fn half(&self, at: usize) -> u32 {
         self.0[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
-    fn word(&self, at: usize) -> u64 {
+    /// The number of eight bytes there.
+    pub(crate) fn word(&self, at: usize) -> u64 {
         self.0[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    /// Whether it shall begin switched off.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.word(40) & DISABLED != 0
     }
 
     /// Whether it is an event for samples of programs.

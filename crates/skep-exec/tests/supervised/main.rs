@@ -3,6 +3,7 @@
 //! Each test runs this very program again as the supervised application: the test [`application`], which does what the
 //! variable `SCENARIO` says.
 
+mod arenas;
 mod groups;
 mod interrupted;
 mod iterators;
@@ -11,6 +12,7 @@ mod mapped;
 mod netlink;
 mod perf;
 mod preloaded;
+mod probes;
 mod tables;
 
 use skep::Runtime;
@@ -401,7 +403,6 @@ fn application() {
             assert!(soon(|| first_map() == Err(libc::ENOENT)), "descriptors are closed on exec");
         }
         "asks for what lacks" => {
-            assert_eq!(bpf(0, &[(0, 33, 4), (12, 1, 4), (16, 1 << 10, 4)]), Err(libc::EINVAL), "an arena");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL), "a command of the future");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL));
             assert_eq!(bpf(36, &[(4, 0, 4)]), Err(libc::EPERM), "a token");
@@ -420,13 +421,15 @@ fn application() {
             assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
         }
         other => {
-            let known = mapped::application(other)
+            let known = arenas::application(other)
+                || mapped::application(other)
                 || groups::application(other)
                 || iterators::application(other)
                 || interrupted::application(other)
                 || loaders::application(other)
                 || perf::application(other)
                 || netlink::application(other)
+                || probes::application(other)
                 || preloaded::application(other)
                 || tables::application(other);
             assert!(known, "no scenario {other}");
@@ -452,7 +455,7 @@ fn supervise(
     front: FrontChoice,
     within: impl FnOnce(&mut dyn FnMut() -> Status) -> Status,
 ) -> Option<Ran> {
-    let world = netlink::world(scenario);
+    let world = netlink::world(scenario).or_else(|| probes::world(scenario));
     let mut builder = Runtime::builder().cpus(possible_cpus().unwrap()).share_maps(true).privileged(true);
     if let Some(world) = &world {
         builder = builder.world(world);
@@ -461,7 +464,7 @@ fn supervise(
     let (traced, missing) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (trace, miss, refuse) = (Arc::clone(&traced), Arc::clone(&missing), Arc::clone(&traced));
     let engine = SysEngine::new(runtime, world);
-    let engine = match iterators::types(scenario) {
+    let engine = match iterators::types(scenario).or_else(|| arenas::types(scenario)) {
         Some(types) => engine.host_types(types),
         None => engine,
     };
@@ -512,7 +515,6 @@ fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
         "refused: command BPF_TOKEN_CREATE",
         "refused: command bpf(99) (2 times)",
         "refused: map element socket",
-        "refused: map kind arena",
     ];
     assert_eq!(refused, expected);
 }

@@ -156,7 +156,7 @@ fn changes_tables() {
         }
         let (words, _) = found.as_chunks::<8>();
         assert!(words.iter().all(|word| *word == words[0]), "a torn value of {key}");
-        assert_eq!(u64::from_ne_bytes(words[0]) >> 32, key.into());
+        assert_eq!(u64::from_ne_bytes(words[0]) >> 32, u64::from(key));
     }
     children.into_iter().for_each(wait);
 }

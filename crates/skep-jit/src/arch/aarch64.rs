@@ -20,12 +20,14 @@
 mod alu;
 mod arena;
 mod atomic;
+mod blind;
 mod branch;
 mod call;
 mod divide;
 mod encode;
 mod entry;
 mod frame;
+mod guard;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod hardening_tests;
 mod memory;
@@ -36,6 +38,8 @@ mod shape_tests;
 use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
+use crate::blind::Keys;
+use crate::error::Error;
 use crate::layout::{Assembly, Encoding};
 use crate::options::Options;
 use crate::port::Home;
@@ -43,7 +47,7 @@ use crate::port::operand::Modifier;
 use crate::port::operand::{Address, Index};
 use crate::port::{self, Arch};
 use crate::watch::Watch;
-use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
+use encode::{Bitmask, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
 use regs::{ENV, Gpr, RESULT, SCRATCH3};
 
@@ -67,8 +71,8 @@ impl Encoding for Aarch64 {
     const SITE: u32 = 4;
 
     /// A jump to the next instruction needs no code.
-    fn jump_start(_: Jump) -> u32 {
-        0
+    fn jump_start(jump: Jump) -> u32 {
+        branch::jump_start(jump)
     }
 
     fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
@@ -177,13 +181,15 @@ pub(crate) struct Emitter<'a> {
     live_out: RegSet,
     /// Whether the function ends after the current operation.
     exits: bool,
+    keys: Keys,
 }
 
 impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
     fn new(code: Assembly<Aarch64>, features: Features, options: Options, home: &'a Home) -> Self {
         let frame = Frame::default();
         let live_out = RegSet::EMPTY;
-        Self { code, features, options, home, frame, counts: false, result: false, live_out, exits: false }
+        let (counts, result, exits, keys) = (false, false, false, Keys::new());
+        Self { code, features, options, home, frame, counts, result, live_out, exits, keys }
     }
 
     fn code(&mut self) -> &mut Assembly<Aarch64> {
@@ -194,8 +200,8 @@ impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
         self.counts = true;
     }
 
-    fn finish(self) -> Assembly<Aarch64> {
-        self.code
+    fn finish(self) -> Result<Assembly<Aarch64>, Error> {
+        if self.keys.failed() { Err(Error::NoRandomness) } else { Ok(self.code) }
     }
 
     fn next(&mut self, live_out: RegSet, exits: bool) {
@@ -223,12 +229,6 @@ impl Emitter<'_> {
     #[inline]
     fn put(&mut self, word: Word) {
         self.code.put(u128::from(word.0).to_le_bytes(), 4);
-    }
-
-    /// A constant in a machine register.
-    fn constant(&mut self, reg: Gpr, value: u64) {
-        let constant: Constant = encode::constant(reg, value);
-        constant.as_slice().iter().for_each(|&word| self.put(word));
     }
 
     /// The machine register that holds a BPF register.
@@ -296,11 +296,15 @@ impl Emitter<'_> {
     /// `dst = src + value`; the source may be [`Gpr::SP`], and neither may be [`Gpr::ZR`].
     fn add_imm(&mut self, width: Width, dst: Gpr, src: Gpr, value: i64) {
         let (op, size) = if value < 0 { (Sum::Sub, value.unsigned_abs()) } else { (Sum::Add, value as u64) };
-        if let Some(imm) = Imm12::new(size) {
+        let hidden = src != Gpr::SP && self.hides(size);
+        if let Some(imm) = Imm12::new(size)
+            && !hidden
+        {
             return self.put(encode::sum_imm(op, width, dst, src, imm));
         }
         if let (Some(high), Some(low)) = (Imm12::new(size & 0xff_f000), Imm12::new(size & 0xfff))
             && size < 1 << 24
+            && !hidden
         {
             self.put(encode::sum_imm(op, width, dst, src, high));
             return self.put(encode::sum_imm(op, width, dst, dst, low));

@@ -13,6 +13,7 @@ mod probes;
 mod random;
 mod refusals;
 mod sequences;
+mod speculation;
 
 use std::sync::{Arc, LazyLock};
 
@@ -32,8 +33,39 @@ use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 type Features = <Native as Arch>::Features;
 
 /// All services of the host that code can use.
-pub(super) const HARDENED: Options =
-    Options { landing_pads: true, signed_returns: true, fixed_code: false, patchable: false };
+pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, ..PLAIN };
+
+/// No services.
+const PLAIN: Options = Options {
+    landing_pads: false,
+    signed_returns: false,
+    fixed_code: false,
+    patchable: false,
+    blind_constants: false,
+    mask_speculation: false,
+    order_reloads: false,
+    retpolines: false,
+};
+
+/// Programs whose authors may attack the process.
+pub(super) const UNTRUSTED: Options = PLAIN.untrusted();
+
+/// A program, and its loads that find what it has stored; the second one follows the first without a store between.
+pub(super) const RELOADS: (&str, &[usize]) = (
+    "*(u64 *)(r10 - 8) = r1
+    r2 = *(u64 *)(r10 - 8)
+    r3 = *(u64 *)(r10 - 8)
+    r2 += r3
+    *(u64 *)(r10 - 32) = r2
+    r0 = *(u64 *)(r10 - 32)
+    exit",
+    &[1, 2, 5],
+);
+
+/// A helper that is never called.
+pub(super) unsafe extern "C" fn far_helper(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
 
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
@@ -185,6 +217,12 @@ impl Program {
         self
     }
 
+    /// Marks these loads as reloads.
+    pub(super) fn reloading(mut self, slots: &[usize]) -> Self {
+        slots.iter().for_each(|&slot| self.facts[slot].reload = true);
+        self
+    }
+
     /// Marks all loads as probes.
     pub(super) fn probing(mut self) -> Self {
         for (fact, insn) in self.facts.iter_mut().zip(&self.insns) {
@@ -277,7 +315,8 @@ impl Program {
         let ways = arenas
             .into_iter()
             .flat_map(move |arena| features.clone().into_iter().map(move |f| (f, plain, arena)))
-            .chain([(arch::detect(), HARDENED, arenas[0])]);
+            .chain([(arch::detect(), HARDENED, arenas[0])])
+            .chain([(arch::detect(), UNTRUSTED, arenas[0]), (testing::OLDEST, UNTRUSTED, arenas[1])]);
         ways.map(|(features, options, arena)| self.compile_with(features, options, arena).expect("compiles"))
     }
 

@@ -8,12 +8,14 @@
 mod alu;
 mod arena;
 mod atomic;
+mod blind;
 mod branch;
 mod call;
 mod divide;
 mod encode;
 mod entry;
 mod frame;
+mod guard;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod hardening_tests;
 mod memory;
@@ -24,6 +26,8 @@ mod shape_tests;
 use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
+use crate::blind::Keys;
+use crate::error::Error;
 use crate::layout::{Assembly, Encoding};
 use crate::options::Options;
 use crate::port::Home;
@@ -31,6 +35,7 @@ use crate::port::operand::Address;
 use crate::port::operand::Modifier;
 use crate::port::{self, Arch};
 use crate::watch::Watch;
+pub(crate) use branch::Jump;
 use encode::{Bytes, Cc, Group1};
 use frame::Frame;
 use regs::{ENV, Gpr};
@@ -47,29 +52,28 @@ pub(crate) struct Features {
 }
 
 impl Encoding for X86_64 {
-    type Jump = Option<Cc>;
+    type Jump = Jump;
 
     const STEP: usize = 1;
     const SITE: u32 = 5;
 
-    /// A jump to the next byte needs no code.
-    fn jump_start(_: Option<Cc>) -> u32 {
-        0
+    fn jump_start(jump: Jump) -> u32 {
+        branch::jump_start(jump)
     }
 
-    fn jump_len(jump: Option<Cc>, distance: i64, forward: bool, len: u32) -> u32 {
+    fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
         branch::jump_len(jump, distance, forward, len)
     }
 
-    fn jump_longest(jump: Option<Cc>) -> u32 {
+    fn jump_longest(jump: Jump) -> u32 {
         branch::jump_longest(jump)
     }
 
     fn jump_count(len: u32) -> u32 {
-        u32::from(len > 0)
+        branch::jump_count(len)
     }
 
-    fn write_jump(jump: Option<Cc>, distance: i64, out: &mut [u8]) -> Option<()> {
+    fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
         branch::write_jump(jump, distance, out)
     }
 
@@ -145,11 +149,13 @@ pub(crate) struct Emitter<'a> {
     /// The register and width that the zero flag describes. Labels and all instructions end this, except those of
     /// [`Emitter::put_plain`] and [`Emitter::put_result`].
     zero: Option<(Gpr, Width)>,
+    keys: Keys,
 }
 
 impl<'a> port::Emitter<'a, X86_64> for Emitter<'a> {
     fn new(code: Assembly<X86_64>, features: Features, options: Options, home: &'a Home) -> Self {
-        Self { code, features, options, home, frame: Frame::default(), counts: false, zero: None }
+        let (frame, keys) = (Frame::default(), Keys::new());
+        Self { code, features, options, home, frame, counts: false, zero: None, keys }
     }
 
     fn code(&mut self) -> &mut Assembly<X86_64> {
@@ -160,8 +166,8 @@ impl<'a> port::Emitter<'a, X86_64> for Emitter<'a> {
         self.counts = true;
     }
 
-    fn finish(self) -> Assembly<X86_64> {
-        self.code
+    fn finish(self) -> Result<Assembly<X86_64>, Error> {
+        if self.keys.failed() { Err(Error::NoRandomness) } else { Ok(self.code) }
     }
 
     fn next(&mut self, _: RegSet, _: bool) {}

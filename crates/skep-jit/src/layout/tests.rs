@@ -1,7 +1,7 @@
 //! Jumps between bytes, by their written distances.
 
 use super::*;
-use crate::arch::x86_64::X86_64;
+use crate::arch::x86_64::{Jump, X86_64};
 
 /// Code in which a byte stands for itself, and `(from, to)` are jumps between bytes.
 fn assemble(bytes: usize, mut jumps: Vec<(usize, usize)>) -> Assembly<X86_64> {
@@ -10,7 +10,7 @@ fn assemble(bytes: usize, mut jumps: Vec<(usize, usize)>) -> Assembly<X86_64> {
     for at in 0..=bytes {
         code.bind(at as Label);
         for &(_, to) in jumps.iter().filter(|&&(from, _)| from == at) {
-            code.fragment(Fragment::Jump { jump: None, target: to as Label });
+            code.fragment(Fragment::Jump { jump: Jump::Always, target: to as Label });
         }
         if at < bytes {
             code.put([0x90; 16], 1);

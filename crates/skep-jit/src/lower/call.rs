@@ -20,6 +20,9 @@ impl<A: Arch> Lowering<'_, A> {
 
     /// An inlined look-up, fused with the test for null that usually follows.
     pub(super) fn lookup(&mut self, slot: usize, array: &InlineArray, key: Option<u32>) -> Done {
+        if key.is_none() {
+            self.mask(Reg::R2);
+        }
         let test = match self.follower(slot + 1) {
             Some(Insn::JumpIf { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), offset }) => {
                 let target = self.target_slot(slot + 1, offset.into());

@@ -19,6 +19,7 @@
 use skep_isa::{Cond, Operand, Reg, Width};
 
 use super::{Done, Lowering};
+use crate::ends::After;
 use crate::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames};
 
 impl<A: Arch> Lowering<'_, A> {
@@ -35,15 +36,18 @@ impl<A: Arch> Lowering<'_, A> {
         self.emit.exit(self.exit_label());
     }
 
-    /// A call of a function that may throw.
-    pub(super) fn call_that_may_throw(&mut self, slot: usize, callee: usize) -> Done {
+    /// A call of a function that may throw, or during which the run may end.
+    pub(super) fn call_that_may_not_return(&mut self, slot: usize, callee: usize, after: After) -> Done {
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         self.call_function(callee);
         let behind = self.label(slot + 1);
         // Calls clobber `r2`.
         self.emit.thrown(Reg::R2);
         self.emit.jump_if(Width::W32, (Reg::R2, Cond::Eq, Operand::Imm(0)), false, behind);
-        if self.in_program() {
+        if self.in_program() && after != After::MayEnd {
+            if after == After::MayDoBoth {
+                self.exit_if_ended();
+            }
             self.emit.set_thrown(false);
             self.emit.mov_reg(Width::W64, Reg::R1, Reg::R0);
             self.catch();

@@ -268,7 +268,11 @@ impl<A: Arch> Lowering<'_, A> {
                 uses += 1;
                 // A long displacement costs more than it saves, unless it is used once.
                 let costly = A::is_long(total) && !A::is_long(Address::at(sum.dst, offset.into()));
-                if uses > MAX_USES || uses > 1 && costly || !A::is_addressable(total, size) {
+                if uses > MAX_USES
+                    || uses > 1 && costly
+                    || !A::is_addressable(total, size)
+                    || !self.is_maskable(total)
+                {
                     return None;
                 }
             }
@@ -304,7 +308,10 @@ impl<A: Arch> Lowering<'_, A> {
         }
         let address = self.address(slot, base, offset);
         self.announce(slot, slot + 1);
+        self.order_reload(slot..=slot);
+        self.mask_address(address);
         self.emit.alu_load(op, width, dst, address);
+        self.mask_loaded(address, dst);
         Some(Done::through(2))
     }
 

@@ -9,6 +9,8 @@ pub(super) struct Labels {
     pub(super) slots: usize,
     pub(super) functions: usize,
     pub(super) callbacks: usize,
+    /// Places beside the program's own slots: see `lower::ends`.
+    pub(super) asides: usize,
 }
 
 impl Labels {
@@ -47,7 +49,12 @@ impl Labels {
         self.trap() + 1 + number as Label
     }
 
+    /// A place beside the slots, by its number.
+    pub(super) fn aside(self, number: usize) -> Label {
+        self.callback(self.callbacks) + number as Label
+    }
+
     pub(super) fn count(self) -> usize {
-        self.callback(self.callbacks) as usize
+        self.aside(self.asides) as usize
     }
 }

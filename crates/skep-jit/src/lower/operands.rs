@@ -258,7 +258,12 @@ impl<A: Arch> Lowering<'_, A> {
         }
         let (low, registers) = neighbours(size, (offset, first), (offset2, second))?;
         self.paired(slot, size, base, low)?;
-        self.emit.load_pair(size, registers, Address::at(base, low.into()));
+        let address = Address::at(base, low.into());
+        self.order_reload(slot..=slot + 1);
+        self.mask_address(address);
+        self.emit.load_pair(size, registers, address);
+        self.mask_loaded(address, registers.0);
+        self.mask_loaded(address, registers.1);
         Some(Done::through(2))
     }
 
@@ -277,7 +282,9 @@ impl<A: Arch> Lowering<'_, A> {
         }
         let (low, values) = neighbours(size, (offset, first), (offset2, second))?;
         self.paired(slot, size, base, low)?;
-        self.emit.store_pair(size, Address::at(base, low.into()), values);
+        let address = Address::at(base, low.into());
+        self.mask_address(address);
+        self.emit.store_pair(size, address, values);
         Some(Done::through(2))
     }
 

@@ -31,6 +31,19 @@ impl Arena<'_> {
         self.table.start()
     }
 
+    /// Says that the host's addresses begin at `address`, where another process has mapped the arena's
+    /// [file](Map::file) if the definition does not say where. Returns whether they begin there: they cannot change,
+    /// the address must be a multiple of 4096, and without such a file no page may be behind the next multiple of 4 GiB.
+    pub fn set_start(&self, address: u64) -> bool {
+        self.table.set_start(address)
+    }
+
+    /// [`start`](Self::start), if it is known: an arena for another process does not know it until
+    /// [`set_start`](Self::set_start), unless the definition says it or somebody has asked for it.
+    pub fn known_start(&self) -> Option<u64> {
+        self.table.known_start()
+    }
+
     /// The number of bytes that have addresses, whether their pages are there or not.
     #[expect(clippy::len_without_is_empty, reason = "an arena has at least one page")]
     pub fn len(&self) -> u64 {
@@ -55,8 +68,13 @@ impl Arena<'_> {
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MapError> {
         self.check(address, into.len())?;
         self.check_pages(address, into.len())?;
-        // SAFETY: the bytes are in the arena, all of which can be read; `into` is borrowed exclusively.
-        unsafe { racy::read_any(self.table.place(address), into.as_mut_ptr(), into.len()) };
+        // Behind a multiple of 4 GiB, the window goes on at its beginning.
+        let left = usize::try_from((1 << 32) - u64::from(address as u32)).unwrap_or(usize::MAX);
+        let (first, rest) = into.split_at_mut(left.min(into.len()));
+        for (at, into) in [(address, first), (address.wrapping_add(left as u64), rest)] {
+            // SAFETY: the bytes are in the arena, all of which can be read; `into` is borrowed exclusively.
+            unsafe { racy::read_any(self.table.place(at), into.as_mut_ptr(), into.len()) };
+        }
         Ok(())
     }
 
@@ -189,6 +207,14 @@ impl Map {
         match &self.table {
             Table::Arena(table) => Some(Arena { map: self, table }),
             _ => None,
+        }
+    }
+
+    /// Before a run of a program with this arena: pages that another process has touched through its mapping of the
+    /// [file](Self::file) are there from now on.
+    pub fn meet_touched_pages(&self) {
+        if let Table::Arena(table) = &self.table {
+            table.meet();
         }
     }
 

@@ -26,16 +26,18 @@ pub struct SharedValues<'a> {
 /// For other processes.
 impl Map {
     /// The file with the memory of a map that was made for it ([`create_shared_in`](Self::create_shared_in)): an array
-    /// with `BPF_F_MMAPABLE`, a ring buffer or a user ring buffer.
+    /// with `BPF_F_MMAPABLE`, a ring buffer, a user ring buffer or an arena.
     ///
     /// Its contents are those that Linux's mmap(2) of such a map shows, from offset 0: values, each at a multiple of 8
     /// bytes, or a page with the consumer's position, one with the producer's, and the ring. Any process that has the
     /// file may write to it, and programs see that as a change by the host. Map it once for each part: the ring is not
-    /// there a second time behind its end, but each record is in one piece.
+    /// there a second time behind its end, but each record is in one piece. An arena's file is its pages; say
+    /// [where the process has mapped them](super::Arena::set_start) before programs are loaded.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.table {
             Table::Array(array) if self.def.flags.contains(MapFlags::MMAPABLE) => array.block().file(),
             Table::Array(_) => None,
+            Table::Arena(arena) => arena.file(),
             _ => self.pages()?.file(),
         }
     }

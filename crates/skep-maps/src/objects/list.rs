@@ -81,6 +81,16 @@ impl List {
         true
     }
 
+    /// The object that a list node is in.
+    ///
+    /// # Safety
+    ///
+    /// `node` is a list node of an object that the caller owns.
+    pub unsafe fn object(node: u64) -> u64 {
+        // SAFETY: by the caller's contract.
+        unsafe { object(node, node + OWNER) }
+    }
+
     /// The node at one end, or 0.
     pub fn end(self, end: End) -> u64 {
         // SAFETY: by the contract of `at`.

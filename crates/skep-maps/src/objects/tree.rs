@@ -48,6 +48,16 @@ impl Tree {
         Self(root)
     }
 
+    /// The object that a tree node is in.
+    ///
+    /// # Safety
+    ///
+    /// `node` is a tree node of an object that the caller owns.
+    pub unsafe fn object(node: u64) -> u64 {
+        // SAFETY: by the caller's contract.
+        unsafe { object(node, node + OWNER) }
+    }
+
     /// Adds an object by its node, behind those that are not greater. If it is in a list or tree already, gives up the
     /// owner instead and returns `false`.
     ///

@@ -26,6 +26,10 @@
 //! whether the consumer sleeps. Both execute a sequentially consistent fence between the two steps, so at least one
 //! sees the other's store. Only the record that the consumer waits for wakes it, not those behind it.
 //!
+//! **Listening.** A consumer that waits for a descriptor instead (epoll) announces that it listens, checks once more,
+//! and goes its way. The producer that finds the announcement takes it back and writes to the descriptor. So producers
+//! make one system call for each time that the consumer has found nothing, and none while it is busy or nobody listens.
+//!
 //! **Memory.** A record that crosses the end of the ring stays in one piece: there is as much memory again behind the
 //! end. There is at most one such record, because all records together take at most `size` bytes; the beginning of
 //! the ring, which then counts as taken, is not touched and stays zero.
@@ -61,14 +65,19 @@ const DISCARDED: u64 = 3 << 62;
 pub(crate) struct Control {
     producer: Line<AtomicU64>,
     consumer: Line<AtomicU64>,
-    /// 1 while the consumer sleeps, or is about to.
+    /// How the consumer waits, or is about to: not at all (0), [`PARKED`], [`LISTENING`].
     sleeping: Line<AtomicU32>,
     /// 1 while there is a consumer.
     claimed: Line<AtomicU32>,
     size: u64,
-    /// The address of what the place keeps beside the ring; 0 for nothing.
-    beside: usize,
+    /// The addresses of what the place keeps beside the ring; 0 for nothing.
+    beside: [usize; 2],
 }
+
+/// The consumer sleeps on the word.
+const PARKED: u32 = 1;
+/// The consumer wants a signal.
+const LISTENING: u32 = 2;
 
 #[repr(align(64))]
 struct Line<T>(T);
@@ -83,6 +92,9 @@ pub(crate) trait Place {
 
     /// Wakes a thread that sleeps on that word.
     fn wake(&self, sleeping: &AtomicU32);
+
+    /// Tells a consumer that listens.
+    fn signal(&self) {}
 
     /// The position up to which records are not needed any more: the consumer's, or one before it if another process
     /// reads them.
@@ -134,16 +146,16 @@ impl Control {
             sleeping: Line(AtomicU32::new(0)),
             claimed: Line(AtomicU32::new(0)),
             size,
-            beside: 0,
+            beside: [0; 2],
         }
     }
 
     /// The same, with something beside it.
-    pub(crate) fn with(self, beside: usize) -> Self {
+    pub(crate) fn with(self, beside: [usize; 2]) -> Self {
         Self { beside, ..self }
     }
 
-    pub(crate) fn beside(&self) -> usize {
+    pub(crate) fn beside(&self) -> [usize; 2] {
         self.beside
     }
 
@@ -239,8 +251,12 @@ impl<P: Place> Ring<'_, P> {
         }
         // Both positions are within one size of each other.
         let waited_for = control.consumer.0.load(Ordering::Relaxed) % control.size == offset;
-        if (waited_for || wakeup == Wakeup::Forced) && control.sleeping.0.swap(0, Ordering::Relaxed) == 1 {
-            self.place.wake(&control.sleeping.0);
+        if waited_for || wakeup == Wakeup::Forced {
+            match control.sleeping.0.swap(0, Ordering::Relaxed) {
+                PARKED => self.place.wake(&control.sleeping.0),
+                LISTENING => self.place.signal(),
+                _ => {}
+            }
         }
     }
 
@@ -297,7 +313,7 @@ impl<P: Place> Ring<'_, P> {
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         let sleeping = &self.control.sleeping.0;
         // Swaps, like the producers', so that all are in one order.
-        sleeping.swap(1, Ordering::Relaxed);
+        sleeping.swap(PARKED, Ordering::Relaxed);
         // Pairs with the fence in `commit`: either the header is seen here, or the producer sees that the consumer
         // sleeps, and at which position.
         fence(Ordering::SeqCst);
@@ -305,5 +321,22 @@ impl<P: Place> Ring<'_, P> {
             self.place.park(sleeping, timeout);
         }
         sleeping.swap(0, Ordering::Relaxed);
+    }
+
+    /// The consumer listens from now on: the producer of the record at its position sends one signal. Returns false,
+    /// and does not listen, if there is a record already.
+    pub(crate) fn listen(&self) -> bool {
+        // A swap, and a fence that pairs with the one in `commit`, as in `sleep`.
+        self.control.sleeping.0.swap(LISTENING, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.next().1 == Next::Nothing {
+            return true;
+        }
+        self.stop_listening();
+        false
+    }
+
+    pub(crate) fn stop_listening(&self) {
+        self.control.sleeping.0.swap(0, Ordering::Relaxed);
     }
 }

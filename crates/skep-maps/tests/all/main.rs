@@ -7,6 +7,7 @@ use oracle::common;
 
 mod arena;
 mod batch;
+mod descriptors;
 mod errors;
 mod held_up;
 mod members;

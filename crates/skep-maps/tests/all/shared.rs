@@ -416,3 +416,63 @@ fn impossible_positions_and_lengths_are_refused() {
         assert_eq!(client.consumer().load(Ordering::Relaxed), 0, "nothing was taken");
     }
 }
+
+#[test]
+fn pages_of_an_arena_that_a_client_touches_are_there_for_programs() {
+    let arena = |flags: MapFlags| {
+        shared(&MapDef { flags: MapFlags::MMAPABLE.union(flags), ..def(MapKind::Arena, 0, 0, 8) })
+    };
+    let map = arena(MapFlags(0));
+    assert_eq!((map.arena().unwrap().known_start(), map.link().arena.is_some()), (None, false));
+    let client = Client::writer(&map);
+    let pages = map.arena().unwrap();
+    assert!(!pages.set_start((5 << 32) + 1), "no page begins there");
+    assert!(pages.set_start((5 << 32) + 0x1000));
+    assert!(!pages.set_start(6 << 32), "once and for all");
+    client.word(3 * 4096 + 8).store(7, Ordering::Relaxed);
+    map.meet_touched_pages();
+    assert_eq!((pages.pages(), pages.is_there(pages.start() + 3 * 4096)), (1, true));
+    let mut bytes = [0; 8];
+    pages.read(pages.start() + 3 * 4096 + 8, &mut bytes).unwrap();
+    assert_eq!(u64::from_ne_bytes(bytes), 7);
+    // An allocation passes over it, seen or not.
+    client.word(0).store(1, Ordering::Relaxed);
+    assert_eq!(map.arena_alloc_ptr(0, 1, -1, 0), pages.start() + 4096);
+    assert_eq!(map.arena_alloc_ptr(pages.start(), 1, -1, 0), 0, "it is there");
+    client.word(6 * 4096).store(1, Ordering::Relaxed);
+    assert_eq!(pages.free(pages.start(), 8), Ok(4));
+    assert_eq!(
+        (client.word(0).load(Ordering::Relaxed), client.word(3 * 4096 + 8).load(Ordering::Relaxed)),
+        (0, 0)
+    );
+
+    // With this flag a touch is a fault in Linux, so nothing is there.
+    let map = arena(MapFlags::SEGV_ON_FAULT);
+    let client = Client::writer(&map);
+    client.word(8).store(7, Ordering::Relaxed);
+    map.meet_touched_pages();
+    assert_eq!(map.arena().unwrap().pages(), 0);
+    let start = map.arena_alloc_ptr(0, 1, -1, 0);
+    assert_eq!((start, client.word(8).load(Ordering::Relaxed)), (map.arena().unwrap().start(), 0));
+}
+
+#[test]
+fn an_arena_across_a_multiple_of_4_gib_is_one_piece() {
+    let map = shared(&MapDef { flags: MapFlags::MMAPABLE, ..def(MapKind::Arena, 0, 0, 4) });
+    let (client, arena) = (Client::writer(&map), map.arena().unwrap());
+    let start = (8 << 32) - 2 * 4096;
+    assert!(arena.set_start(start));
+    let link = map.link().arena.unwrap();
+    assert_eq!(link.user_address(0x1234_ffff_f008), (8 << 32) - 0xff8);
+    assert_eq!(link.user_address(0x1234_0000_1008), (8 << 32) + 0x1008);
+    assert_eq!(link.user_address(0x1234_0000_0000), 0);
+    let bytes: Vec<u8> = (0..4 * 4096u32).map(|at| (at / 64) as u8).collect();
+    arena.write(start, &bytes).unwrap();
+    let mut read = vec![0; bytes.len()];
+    arena.read(start, &mut read).unwrap();
+    assert!(read == bytes);
+    assert_eq!(client.word(3 * 4096).load(Ordering::Relaxed), 0xc0c0_c0c0_c0c0_c0c0);
+    assert_eq!(arena.free(start + 4096, 2), Ok(2));
+    assert_eq!(client.word(4096).load(Ordering::Relaxed), 0);
+    assert_eq!(map.arena_alloc_ptr(0, 1, -1, 0), start + 2 * 4096, "the client's look was a touch");
+}

@@ -117,7 +117,7 @@ fn last_handle(
     live: impl Fn(&Inbox, &Readers) -> usize + Copy + Send + Sync + 'static,
 ) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
+        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, 0, Barrier::Fences)));
         let shared = ManuallyDrop::new(shared);
         let host = {
             let shared = ManuallyDrop::new(Arc::clone(&shared));
@@ -198,7 +198,7 @@ fn loom_rejects_a_keeper_that_checks_for_closing_after_it_takes() {
 #[test]
 fn loom_a_waiting_thread_wakes_whichever_thread_scans() {
     model(|| {
-        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
+        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, 0, Barrier::Fences)));
         let scan = |(inbox, readers): &(Inbox, Readers)| {
             if readers.scan().unwrap() {
                 inbox.notify_waiters();

@@ -41,6 +41,8 @@ pub struct Machine<'a> {
     pub context: u64,
     /// Where the packet is, if there is one.
     pub packet: Option<Packet>,
+    /// The bytes that the host lends: number of the slice, first byte, one past the last.
+    pub slices: &'a [(u8, u64, u64)],
     /// Address of the buffer.
     pub buffer: u64,
     /// The address that stands for each map in registers.
@@ -49,6 +51,13 @@ pub struct Machine<'a> {
     pub objects: &'a [(Object, u64)],
     /// The address that stands for each function in registers.
     pub functions: &'a [u64],
+}
+
+impl Machine<'_> {
+    /// The first byte of a slice, and one past its last.
+    fn slice(&self, number: u8) -> Option<(u64, u64)> {
+        self.slices.iter().find(|(slice, ..)| *slice == number).map(|(_, start, end)| (*start, *end))
+    }
 }
 
 /// A function in progress.
@@ -285,6 +294,10 @@ impl<'a> View<'a> {
                 from(packet.meta) && self.in_range(value, real, packet.meta, packet.data)
             }),
             Kind::PacketEnd => machine.packet.is_some_and(|packet| from(packet.end)),
+            Kind::Slice { slice, .. } => machine
+                .slice(slice)
+                .is_some_and(|(start, end)| from(start) && self.in_range(value, real, start, end)),
+            Kind::SliceEnd { slice } => machine.slice(slice).is_some_and(|(_, end)| from(end)),
             Kind::PacketHalf => real <= u64::from(u32::MAX),
             Kind::Map { map } => machine.maps.get(map as usize) == Some(&real),
             Kind::MapValue { map, .. } => object(Object::Value(map)),

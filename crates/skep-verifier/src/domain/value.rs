@@ -6,7 +6,8 @@
 //! | kind | equal ids say |
 //! |---|---|
 //! | scalar | the values differ by the difference of their `offset`s: a check of one narrows the other |
-//! | packet pointer | the variable parts are the same number: a range found for one holds for the other |
+//! | pointer into a packet or slice | the variable parts are the same number: a range found for one holds for the
+//! other |
 //! | maybe-null pointer | they come from the same call: both are null or neither is |
 //! | value of a map with a lock, inner map | they are the same value, the same map |
 //! | part of an object in the stack | they are parts or slices of the same object |
@@ -38,6 +39,10 @@ pub(crate) enum Kind {
     PacketMeta,
     /// One past the end of the packet.
     PacketEnd,
+    /// Bytes that the host lends, by their number in the program's type; offset 0 is the first.
+    Slice { slice: u8, writable: bool },
+    /// One past the last of these bytes.
+    SliceEnd { slice: u8 },
     /// The lower half of an address in or at the end of the packet: only for 32-bit distances.
     PacketHalf,
     /// A map, to be passed to helpers.
@@ -193,7 +198,8 @@ pub(crate) struct Value {
     pub(crate) id: u32,
     /// Pointers: the fixed part of the offset. Scalars with an id: the number added to the linked one.
     pub(crate) offset: i32,
-    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet. Memory:
+    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet;
+    /// likewise for pointers into a slice. Memory:
     /// not 0 if it is a part of the packet.
     pub(crate) range: u32,
     /// The reference that it holds or was derived from, or the dynptr that it is a slice of; 0 for none. The end of
@@ -279,6 +285,19 @@ impl Value {
         matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
     }
 
+    /// The number of the slice that it points into or behind.
+    pub(crate) const fn slice(&self) -> Option<u8> {
+        match self.kind {
+            Kind::Slice { slice, .. } | Kind::SliceEnd { slice } => Some(slice),
+            _ => None,
+        }
+    }
+
+    /// Whether its `range` says how many bytes a comparison with an end found.
+    pub(crate) const fn has_range(&self) -> bool {
+        matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::Slice { .. })
+    }
+
     /// Whether it was derived from a packet's address, so that a move of the packet invalidates it.
     pub(crate) const fn is_of_packet(&self) -> bool {
         self.is_packet() || matches!(self.kind, Kind::PacketHalf)
@@ -350,6 +369,8 @@ impl fmt::Display for Value {
             Kind::Packet => f.write_str("pkt(")?,
             Kind::PacketMeta => f.write_str("pkt_meta(")?,
             Kind::PacketEnd => return f.write_str("pkt_end()"),
+            Kind::Slice { slice, .. } => write!(f, "slice(slice={slice},")?,
+            Kind::SliceEnd { slice } => return write!(f, "slice_end({slice})"),
             Kind::PacketHalf => return f.write_str("half of a packet pointer"),
             Kind::Map { map } => return write!(f, "map_ptr(map={map})"),
             Kind::MapValue { map, maybe_null: false } => write!(f, "map_value(map={map},")?,
@@ -402,7 +423,7 @@ impl fmt::Display for Value {
             write!(f, "id={},", self.id)?;
         }
         write!(f, "off={}", self.offset)?;
-        if matches!(self.kind, Kind::Packet | Kind::PacketMeta) {
+        if self.has_range() {
             write!(f, ",r={}", self.range)?;
         }
         self.variable_part(f)

@@ -33,6 +33,8 @@ pub(crate) fn kind(value: &Value) -> String {
         Kind::Packet => "pkt",
         Kind::PacketMeta => "pkt_meta",
         Kind::PacketEnd => "pkt_end",
+        Kind::Slice { .. } => "slice",
+        Kind::SliceEnd { .. } => "slice_end",
         Kind::Map { .. } | Kind::InnerMap { .. } => "map_ptr",
         Kind::MapValue { .. } => "map_value",
         Kind::MapKey { .. } => "map_key",

@@ -165,6 +165,8 @@ impl Names<'_> {
             Kind::Packet => ("pkt".to_owned(), String::new()),
             Kind::PacketMeta => ("pkt_meta".to_owned(), String::new()),
             Kind::PacketEnd => return "pkt_end()".to_owned(),
+            Kind::Slice { slice, .. } => ("slice".to_owned(), format!("slice={slice}")),
+            Kind::SliceEnd { slice } => return format!("slice_end({slice})"),
             // Linux shows these as numbers: it lets root see addresses.
             Kind::PacketHalf | Kind::Stale { .. } => return "scalar()".to_owned(),
             Kind::Map { map } => return format!("map_ptr({})", self.map(map)),
@@ -215,7 +217,7 @@ impl Names<'_> {
         if value.offset != 0 {
             named("off", value.offset.into());
         }
-        if matches!(value.kind, Kind::Packet | Kind::PacketMeta) {
+        if value.has_range() {
             named("r", value.range.into());
         }
         if !value.is_fixed() {

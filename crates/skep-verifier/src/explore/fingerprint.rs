@@ -6,6 +6,7 @@
 use crate::domain::state::State;
 use crate::domain::value::Kind;
 use crate::explore::snapshot::bits;
+use skep_abi::StructKind;
 use std::hash::Hasher;
 
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -62,7 +63,10 @@ impl Fingerprint {
                 Kind::Memory { bytes, .. } => (12, bytes),
                 Kind::InnerMap { map, .. } => (13, map),
                 Kind::Function { function } => (14, function),
-                Kind::Struct { of, .. } => (15, of as u32),
+                Kind::Struct { of: StructKind::Host(number), .. } => (15, !(u32::from(number) + 2)),
+                Kind::Struct { .. } => (15, 0),
+                Kind::Slice { slice, .. } => (15, !(u32::from(slice) + 0x102)),
+                Kind::SliceEnd { slice } => (15, !(u32::from(slice) + 0x202)),
                 Kind::Object { ty, .. } => (15, ty + 16),
                 Kind::Own { ty, .. } => (15, !ty),
                 Kind::Opaque { .. } => (15, u32::MAX),

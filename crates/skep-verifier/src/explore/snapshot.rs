@@ -687,7 +687,7 @@ impl Ids {
             return self.subsumes_other(old, new);
         }
         self.equal = self.equal && old.range == new.range && old.num == new.num;
-        (old.range == new.range || (old.is_packet() && old.range < new.range))
+        (old.range == new.range || (old.has_range() && old.range < new.range))
             && self.offsets(old, new)
             && self.references(old, new)
             && (old.id == 0 || self.pair(old.id, new.id, 0))

@@ -19,6 +19,8 @@ pub struct Config<'a> {
     /// Whether addresses may leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`). Programs
     /// that trace the host may always let them out. Memory is as safe as without: a number never becomes an address.
     pub privileged: bool,
+    /// Whether no address may leave any program, not even those that trace the host. It overrides `privileged`.
+    pub confined: bool,
     /// Whether the host takes tables of functions of any structure of its types. A kernel takes those for which it
     /// has a
     /// structure `bpf_struct_ops_NAME`, and of programs under a licence compatible with the GPL.
@@ -146,6 +148,7 @@ impl Default for Config<'_> {
             max_state_bytes: 64 << 20,
             strict_alignment: false,
             privileged: false,
+            confined: false,
             any_table: false,
             own_objects: false,
             shown: None,

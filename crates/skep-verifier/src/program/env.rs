@@ -6,7 +6,7 @@ use crate::program::cfg::{Cfg, next_slot};
 use crate::program::config::Config;
 use crate::program::liveness::{Live, Liveness};
 use crate::program::violation::{Checked, Code, Violation};
-use skep_abi::ProgramType;
+use skep_abi::{Context, FieldKind, ProgramType};
 use skep_isa::{Insn, Reg};
 use std::cell::OnceCell;
 
@@ -41,6 +41,20 @@ impl<'a> Env<'a> {
 
     pub(crate) fn program_type(&self) -> &'static ProgramType {
         self.program.source.program_type
+    }
+
+    /// The name of the field that ends a slice of the program's type.
+    pub(crate) fn slice_end(&self, slice: u8) -> &'static str {
+        let kind = self.program_type();
+        let root = match kind.context {
+            Context::Struct(layout) => Some(layout),
+            _ => None,
+        };
+        let fields = root.into_iter().chain(kind.structs.iter().copied()).flat_map(|layout| layout.fields);
+        fields
+            .into_iter()
+            .find(|field| field.kind == FieldKind::SliceEnd { slice })
+            .map_or("its end", |f| f.name)
     }
 
     /// The attachment of the program, if known.

@@ -33,6 +33,8 @@ pub(crate) struct Record {
     foreign_sockets: BTreeSet<u32>,
     /// What is used of an element that an iterator shows.
     element: ElementUse,
+    /// The end of what is read of a context that is plain bytes.
+    context_bytes: u32,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
@@ -66,6 +68,8 @@ mod seen {
     pub(super) const NOT_TAKEN: u8 = 4;
     /// The call there ends the program.
     pub(super) const THROWS: u8 = 8;
+    /// The load there finds in the stack what the path knows to be there.
+    pub(super) const RELOADS: u8 = 16;
 }
 
 /// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
@@ -132,6 +136,7 @@ impl Record {
             allocated: BTreeSet::new(),
             foreign_sockets: BTreeSet::new(),
             element: ElementUse::default(),
+            context_bytes: 0,
             journal: None,
         }
     }
@@ -201,6 +206,13 @@ impl Record {
     pub(crate) fn throws(&mut self, slot: usize) {
         if self.slots[slot] & seen::THROWS == 0 {
             self.see(slot, seen::THROWS);
+        }
+    }
+
+    /// Some path loads there from the stack what it knows to be there.
+    pub(crate) fn reloads(&mut self, slot: usize) {
+        if self.slots[slot] & seen::RELOADS == 0 {
+            self.see(slot, seen::RELOADS);
         }
     }
 
@@ -310,6 +322,16 @@ impl Record {
         self.element.writes |= writes;
     }
 
+    /// Some path uses a context of plain bytes up to there.
+    pub(crate) fn context_bytes(&mut self, end: u32) {
+        self.context_bytes = self.context_bytes.max(end);
+    }
+
+    /// The end of what all paths use.
+    pub(crate) fn context_use(&self) -> u32 {
+        self.context_bytes
+    }
+
     /// What all paths use of it.
     pub(crate) fn element_use(&self) -> ElementUse {
         self.element
@@ -353,6 +375,7 @@ impl Record {
             }
             facts[slot].reached = true;
             facts[slot].throws = record & seen::THROWS != 0;
+            facts[slot].reload = record & seen::RELOADS != 0;
             match insns[slot] {
                 Insn::Alu { .. } => continue, // takes no fact
                 Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,

@@ -36,6 +36,7 @@ impl Transfer<'_> {
             self.record.memory(self.slot)?;
             let end = start + size.bytes();
             self.notes.add(Note::Reads { frame, start, end });
+            self.note_reload(&value, size);
             return self.write(state, dst, value);
         }
         let pointer = *pointer;
@@ -46,7 +47,9 @@ impl Transfer<'_> {
         let value = match region {
             Region::Stack { frame, first, last } => {
                 self.notes.add(Note::Reads { frame, start: first, end: last + size.bytes() });
-                self.load_stack(state, frame, first, last, size)?
+                let value = self.load_stack(state, frame, first, last, size)?;
+                self.note_reload(&value, size);
+                value
             }
             Region::Field { field, inside } => {
                 self.rewrite(&pointer, field, inside, size)?;
@@ -64,9 +67,13 @@ impl Transfer<'_> {
                     FieldKind::Struct { kind, maybe_null } => {
                         self.named(Kind::Struct { of: kind, maybe_null })
                     }
-                    FieldKind::Memory { bytes, maybe_null } => {
-                        self.named(Kind::Memory { bytes, read_only: false, maybe_null })
+                    FieldKind::Memory { bytes, writable, maybe_null } => {
+                        self.named(Kind::Memory { bytes, read_only: !writable, maybe_null })
                     }
+                    FieldKind::SliceData { slice, writable } => {
+                        Value::pointer(Kind::Slice { slice, writable }, 0)
+                    }
+                    FieldKind::SliceEnd { slice } => Value::pointer(Kind::SliceEnd { slice }, 0),
                     FieldKind::Object { of, maybe_null } => {
                         self.host_object(of, Trust::Trusted, maybe_null, field.name)?
                     }
@@ -273,6 +280,14 @@ impl Transfer<'_> {
         Ok(pointer)
     }
 
+    /// Records a load from the stack whose value is known better than its size tells, or is linked to another number.
+    fn note_reload(&mut self, value: &Value, size: Size) {
+        let any = value.is_scalar() && value.id == 0 && value.num.includes(&Scalar::of_size(size));
+        if !any {
+            self.record.reloads(self.slot);
+        }
+    }
+
     fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Checked<Value> {
         self.record.memory(self.slot)?;
         if first == last {
@@ -445,7 +460,7 @@ impl Transfer<'_> {
     }
 
     fn check_atomic_place(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Checked<()> {
-        if matches!(pointer.kind, Kind::Context | Kind::Packet | Kind::PacketMeta) {
+        if pointer.kind == Kind::Context || pointer.has_range() {
             let text = format!(
                 "expected a stack, a map value or a buffer for an atomic access, found {pointer} in {reg}"
             );

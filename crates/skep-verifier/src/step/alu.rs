@@ -214,6 +214,10 @@ impl Transfer<'_> {
         let b = &b.outside_of_arena();
         // The distance between two places in a packet; in 32 bits, its lower half.
         match width {
+            // Of two slices it would tell where the host's memory is.
+            Width::W64 if op == AluOp::Sub && a.slice().is_some() && a.slice() == b.slice() => {
+                return Ok(Value::UNKNOWN);
+            }
             Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
                 return Ok(Value::UNKNOWN);
             }
@@ -256,8 +260,12 @@ impl Transfer<'_> {
             let words = words::arithmetic(op, dst, a, b, true);
             return Err(self.forbidden("32-bit arithmetic", name, pointer).in_linux(words));
         }
+        let nothing = op == AluOp::Add && number.num.as_constant() == Some(0);
         match pointer.kind {
+            // The address of a map stays what it is.
+            Kind::Map { .. } | Kind::InnerMap { maybe_null: false, .. } if nothing => return Ok(*pointer),
             Kind::PacketEnd
+            | Kind::SliceEnd { .. }
             | Kind::PacketHalf
             | Kind::Map { .. }
             | Kind::InnerMap { .. }
@@ -323,7 +331,7 @@ impl Transfer<'_> {
                 too_far(name, pointer, &number.num).in_linux(words::too_far(op, dst, pointer, number))
             });
         }
-        if pointer.is_packet() {
+        if pointer.has_range() {
             result.id = self.new_id();
             result.range = match self.env.config.abilities.lenient {
                 true => remaining(op, pointer.range, &number.num),

@@ -109,6 +109,12 @@ impl<'a> Transfer<'a> {
                     return Err(expected(proto, reg, "the context, unchanged", value));
                 }
             }
+            ArgKind::HostContext => {
+                // `callable` has compared the types.
+                if proto.only.is_none() || *value != Value::pointer(Kind::Context, 0) {
+                    return Err(expected(proto, reg, "the context, unchanged", value));
+                }
+            }
             ArgKind::ContextOrNull => {
                 let null = value.as_constant() == Some(0);
                 if !null && *value != Value::pointer(Kind::Context, 0) {
@@ -253,7 +259,8 @@ impl<'a> Transfer<'a> {
 
     /// Whether the program may leak addresses as numbers.
     pub(crate) fn may_leak(&self) -> bool {
-        self.env.program_type().may_leak || self.env.config.privileged
+        let config = self.env.config;
+        !config.confined && (self.env.program_type().may_leak || config.privileged)
     }
 
     /// Checks what may be a map's key or value.
@@ -425,7 +432,7 @@ fn kinds_in_linux(kind: &ArgKind) -> &'static [&'static str] {
     match kind {
         ArgKind::Zero | ArgKind::Anything | ArgKind::Scalar | ArgKind::Size { .. } => &["scalar"],
         ArgKind::AllocationSize => &["scalar"],
-        ArgKind::Context | ArgKind::ContextOrNull => &["ctx"],
+        ArgKind::Context | ArgKind::HostContext | ArgKind::ContextOrNull => &["ctx"],
         ArgKind::Map => &["map_ptr"],
         ArgKind::MapKey
         | ArgKind::MapValue(_)

@@ -174,8 +174,14 @@ impl<'a> Transfer<'a> {
         let Some(proto) = (self.env.config.helpers)(id) else {
             let text = match linux_helper(id) {
                 None if id == UNRELOCATED => {
-                    let text =
-                        "this instruction replaces a CO-RE relocation that the host's types do not resolve";
+                    let unresolved = &self.env.program.source.unresolved;
+                    let text = match unresolved.iter().find(|(slot, _)| *slot as usize == self.slot) {
+                        Some((_, what)) => {
+                            format!("this instruction needs {what} (CO-RE), which the host's types do not have")
+                        }
+                        None => "this instruction replaces a CO-RE relocation that the host's types do not resolve"
+                            .to_owned(),
+                    };
                     let remedy =
                         "check that the field, type or value exists (bpf_core_*_exists) before using it";
                     return Err(Violation::new(Code::Types, text).suggest(remedy));
@@ -187,7 +193,12 @@ impl<'a> Transfer<'a> {
                     );
                 }
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
-                None => format!("there is no helper {id}"),
+                None => {
+                    let text = format!("there is no helper {id}");
+                    let remedy =
+                        "declare it if it is a host's own: RuntimeBuilder::function, or skep --host FILE";
+                    return Err(Violation::new(Code::Helper, text).suggest(remedy));
+                }
             };
             return Err(Violation::new(Code::Helper, text));
         };
@@ -201,6 +212,22 @@ impl<'a> Transfer<'a> {
                 _ => String::new(),
             };
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
+            return Err(Violation::new(Code::Helper, text));
+        }
+        if let Some(types) = proto.only_for.as_ref().filter(|types| !types.contains(&kind.name)) {
+            let text = format!(
+                "programs of type {} may not call {} ({id}): this host has it for {}",
+                kind.name,
+                proto.name,
+                types.join(", ")
+            );
+            return Err(Violation::new(Code::Helper, text));
+        }
+        if let Some(only) = proto.only.filter(|only| !std::ptr::eq(*only, kind)) {
+            let text = format!(
+                "{} works on the context of programs of type {}, and this one is of type {}",
+                proto.name, only.name, kind.name
+            );
             return Err(Violation::new(Code::Helper, text));
         }
         // A host's own helper under Linux's name keeps the host's prototype.

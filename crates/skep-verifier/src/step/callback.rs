@@ -190,6 +190,7 @@ impl Transfer<'_> {
                 sample.id = self.new_id();
                 Some([sample, context, NO, NO, NO])
             }
+            Callback::Host => Some([Value::UNKNOWN, context, NO, NO, NO]),
             Callback::Timer | Callback::Less => None,
         };
         Ok(more)

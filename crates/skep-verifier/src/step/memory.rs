@@ -65,6 +65,7 @@ impl<'a> Transfer<'a> {
             Kind::Stack { .. }
                 | Kind::Packet
                 | Kind::PacketMeta
+                | Kind::Slice { .. }
                 | Kind::MapValue { .. }
                 | Kind::MapKey { .. }
                 | Kind::Memory { .. }

@@ -10,7 +10,7 @@
 use crate::domain::comparison::{mirrored, negated};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
-use crate::domain::value::{Hold, Kind, Trust, Value};
+use crate::domain::value::{Hold, Kind, MAX_OFFSET, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::stale::may_compare_stale;
@@ -134,7 +134,10 @@ impl Transfer<'_> {
         let alike = a.kind.not_null() == b.kind.not_null();
         let whole = a.kind != Kind::PacketHalf && b.kind != Kind::PacketHalf;
         let packet = |value: &Value| matches!(value.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd);
-        let told = matches!(cond, Cond::Eq | Cond::Ne) || packet(a) || packet(b);
+        let told = matches!(cond, Cond::Eq | Cond::Ne)
+            || packet(a)
+            || packet(b)
+            || (a.slice().is_some() && a.slice() == b.slice());
         if alike || (whole && told) || self.may_leak() {
             Ok(nothing)
         } else {
@@ -249,6 +252,7 @@ fn is_never_null(pointer: &Value) -> bool {
 fn against_end<'a>(a: &'a Value, b: &'a Value, cond: Cond) -> Option<(&'a Value, Cond)> {
     let ends = |pointer: &Value, end: &Value| match pointer.kind {
         Kind::Packet => end.kind == Kind::PacketEnd,
+        Kind::Slice { slice, .. } => end.kind == Kind::SliceEnd { slice },
         // Metadata ends where the packet starts.
         Kind::PacketMeta => {
             end.kind == Kind::Packet && end.id == 0 && end.offset == 0 && end.num == Scalar::constant(0)
@@ -290,7 +294,8 @@ fn found_range(pointer: &Value, cond: Cond) -> Lesson {
     let offset = i64::from(pointer.offset);
     let range = offset + more;
     let furthest = i64::try_from(pointer.num.umax).ok().and_then(|variable| variable.checked_add(offset));
-    if range <= 0 || furthest.is_none_or(|furthest| furthest as u64 > MAX_PACKET_OFFSET) {
+    let most = if pointer.is_packet() { MAX_PACKET_OFFSET } else { MAX_OFFSET as u64 };
+    if range <= 0 || furthest.is_none_or(|furthest| furthest as u64 > most) {
         return Lesson::Nothing;
     }
     Lesson::Range { kind: pointer.kind, id: pointer.id, range: range as u32 }

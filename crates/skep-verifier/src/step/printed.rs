@@ -147,6 +147,7 @@ impl Transfer<'_> {
             | Kind::MapKey { .. }
             | Kind::Packet
             | Kind::PacketMeta
+            | Kind::Slice { .. }
             | Kind::Buffer { .. } => {}
             _ => return None,
         }
@@ -166,7 +167,7 @@ impl Transfer<'_> {
             (Region::Memory, Kind::MapKey { map }) => self.map(map).ok()?.key_size().into(),
             (Region::Memory, Kind::Memory { bytes, .. } | Kind::Buffer { bytes }) => bytes.into(),
             // The range belongs to the pointer with its variable part.
-            (Region::Memory, Kind::Packet | Kind::PacketMeta) => {
+            (Region::Memory, Kind::Packet | Kind::PacketMeta | Kind::Slice { .. }) => {
                 return u32::try_from(i64::from(pointer.range) - i64::from(pointer.offset)).ok();
             }
             _ => return None,

@@ -109,31 +109,21 @@ impl Transfer<'_> {
                 let strict = self.env.config.strict_alignment;
                 violation.in_linux(words::context(reg, pointer, span.low, size, strict))
             }),
+            Kind::Slice { slice, writable } => {
+                if intent.writes() && !writable {
+                    let text = format!("{reg} points to bytes of the host that may only be read: {pointer}");
+                    return Err(Violation::new(Code::ReadOnly, text).in_linux(words::read_only(reg, pointer)));
+                }
+                let end = self.env.slice_end(slice);
+                self.checked_bytes(reg, pointer, &span, fixed, bytes, end)
+            }
             Kind::Packet | Kind::PacketMeta => {
                 if intent.writes() && !self.env.program_type().writes_packet {
                     let text =
                         format!("programs of type {} may not write packets", self.env.program_type().name);
                     return Err(Violation::new(Code::ReadOnly, text).in_linux("cannot write into packet"));
                 }
-                // A range of 0 says nothing, not even that offset 0 is before the end.
-                let checked = pointer.range > 0 || bytes == 0;
-                if span.low < 0 || !checked || fixed + bytes > i64::from(pointer.range) {
-                    let text = format!(
-                        "expected an access to packet bytes that were checked against data_end, found {} in {reg}, \
-                         which is {pointer}",
-                        found(&span, bytes)
-                    );
-                    let suggestion = if span.low < 0 {
-                        "make sure that the offset is not negative"
-                    } else if pointer.num.umax > crate::step::pointer::MAX_PACKET_OFFSET {
-                        "bound the variable part of the offset first: a mask or a comparison with at most 65535"
-                    } else {
-                        "compare the end of the access with data_end first"
-                    };
-                    let words = words::outside_of_packet(reg, pointer, fixed, bytes);
-                    return Err(Violation::new(Code::OutOfBounds, text).suggest(suggestion).in_linux(words));
-                }
-                Ok(Region::Memory)
+                self.checked_bytes(reg, pointer, &span, fixed, bytes, "data_end")
             }
             Kind::MapValue { map, maybe_null: false } => {
                 let def = self.map(map)?;
@@ -217,6 +207,7 @@ impl Transfer<'_> {
             }
             Kind::MapValue { .. }
             | Kind::PacketEnd
+            | Kind::SliceEnd { .. }
             | Kind::PacketHalf
             | Kind::Map { .. }
             | Kind::InnerMap { .. }
@@ -230,6 +221,39 @@ impl Transfer<'_> {
                 Err(Violation::new(Code::OutOfBounds, text).in_linux(words::no_memory(reg, pointer)))
             }
         }
+    }
+
+    /// An access to bytes of a packet or slice, which a comparison with its end must have found.
+    fn checked_bytes(
+        &self,
+        reg: Reg,
+        pointer: &Value,
+        span: &Span,
+        fixed: i64,
+        bytes: i64,
+        end: &str,
+    ) -> Checked<Region> {
+        // A range of 0 says nothing, not even that offset 0 is before the end.
+        let checked = pointer.range > 0 || bytes == 0;
+        if span.low >= 0 && checked && fixed + bytes <= i64::from(pointer.range) {
+            return Ok(Region::Memory);
+        }
+        let what = if pointer.is_packet() { "packet bytes" } else { "bytes" };
+        let text = format!(
+            "expected an access to {what} that were checked against {end}, found {} in {reg}, which is {pointer}",
+            found(span, bytes)
+        );
+        let suggestion = if span.low < 0 {
+            "make sure that the offset is not negative"
+        } else if pointer.is_packet() && pointer.num.umax > crate::step::pointer::MAX_PACKET_OFFSET {
+            "bound the variable part of the offset first: a mask or a comparison with at most 65535"
+        } else if pointer.is_packet() {
+            "compare the end of the access with data_end first"
+        } else {
+            "compare the end of the access with the end of the same bytes first"
+        };
+        let words = words::outside_of_packet(reg, pointer, fixed, bytes);
+        Err(Violation::new(Code::OutOfBounds, text).suggest(suggestion).in_linux(words))
     }
 
     /// An access to an object of that many bytes.
@@ -266,7 +290,11 @@ impl Transfer<'_> {
             let text = format!("expected a constant offset into {}, found {pointer} in {reg}", of.name());
             return Err(Violation::new(Code::PointerArithmetic, text));
         }
-        self.field_region(reg, of.layout(), at, size, intent)
+        let Some(layout) = of.layout(self.env.program_type()) else {
+            let text = format!("{reg} points to a structure that the program's type lacks: {pointer}");
+            return Err(Violation::new(Code::Types, text));
+        };
+        self.field_region(reg, layout, at, size, intent)
     }
 
     fn context_region(
@@ -295,6 +323,7 @@ impl Transfer<'_> {
                         format!("programs of type {} may not write {name}", self.env.program_type().name);
                     return Err(Violation::new(Code::ReadOnly, text));
                 }
+                self.record.context_bytes((at + i64::from(size)) as u32);
                 Ok(Region::Memory)
             }
             Context::Buffer | Context::Arguments { .. } => {

@@ -36,6 +36,27 @@ fn a_key_that_is_always_an_index_is_a_fact() {
     assert!(!lookup("if r6 > 5 goto +1\nr6 = 3").in_bounds);
 }
 
+/// The slots of loads that find in the stack what is known to be there.
+fn reloads(text: &str) -> Vec<usize> {
+    let verified = accepted("xdp", text);
+    (0..verified.facts().len()).filter(|&slot| verified.facts()[slot].reload).collect()
+}
+
+#[test]
+fn loads_of_what_is_known_to_be_in_the_stack_are_facts() {
+    // A pointer, and a number with bounds.
+    assert_eq!(reloads("*(u64 *)(r10 - 8) = r1\nr1 = *(u64 *)(r10 - 8)\nr0 = *(u32 *)(r1 + 12)\nexit"), [1]);
+    let bounded = "r2 = *(u32 *)(r1 + 12)\nr2 &= 7\n*(u64 *)(r10 - 8) = r2\nr0 = *(u64 *)(r10 - 8)\nexit";
+    assert_eq!(reloads(bounded), [3]);
+    assert_eq!(reloads("*(u64 *)(r10 - 8) = 5\nr0 = *(u64 *)(r10 - 8)\nexit"), [1]);
+    // Through another register, on one path of two.
+    let copy = "r2 = r10\nr2 += -8\nr3 = *(u32 *)(r1 + 12)\n*(u64 *)(r2 + 0) = r1\nif r3 == 0 goto +1\nr2 = r10\nr0 = 0\nif \
+                r3 != 0 goto +1\nr1 = *(u64 *)(r2 + 0)\nexit";
+    assert_eq!(reloads(copy), [8]);
+    // Not from the stack.
+    assert_eq!(reloads("r0 = *(u32 *)(r1 + 12)\nexit"), []);
+}
+
 #[test]
 fn one_call_with_two_maps_has_no_bounds() {
     let text = "r6 = *(u32 *)(r1 + 12)

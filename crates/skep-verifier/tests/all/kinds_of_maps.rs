@@ -33,6 +33,14 @@ fn a_map_of_maps_holds_maps_like_its_template() {
 }
 
 #[test]
+fn nothing_but_0_is_added_to_the_address_of_a_map() {
+    let text = |number: u32| lookup(0).replace("call 1", &format!("r3 = {number}\nr1 += r3\ncall 1")) + END;
+    accepted("xdp", &text(0));
+    refused("xdp", &text(8), Code::PointerArithmetic, "map");
+    refused("xdp", &text(0).replace("r1 += r3", "r1 -= r3"), Code::PointerArithmetic, "map");
+}
+
+#[test]
 fn inner_maps_are_no_facts() {
     let text = format!("{}if r0 == 0 goto out\nr1 = r0\nr2 = r10\nr2 += -4\ncall 1\nout: {END}", lookup(10));
     let verified = accepted("xdp", &text);

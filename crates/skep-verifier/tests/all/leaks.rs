@@ -54,6 +54,20 @@ fn addresses_leave_only_programs_that_may_read_host_addresses() {
 }
 
 #[test]
+fn addresses_leave_no_program_that_is_confined() {
+    let confined = Config { confined: true, privileged: true, ..Config::default() };
+    for (leak, code) in LEAKS {
+        let text = format!("{LOOKUP}{leak}\nout: r0 = 0\nexit");
+        for name in ["tracing", "xdp"] {
+            let refusal = verify(program(kind(name), &text), &confined).expect_err(&text);
+            assert_eq!(refusal.code, *code, "{refusal}\n{text}");
+        }
+    }
+    let harmless = format!("{LOOKUP}r1 = 1\n*(u64 *)(r0 + 0) = r1\nout: r0 = 0\nexit");
+    verify(program(kind("tracing"), &harmless), &confined).expect("leaks nothing");
+}
+
+#[test]
 fn privileged_programs_make_no_pointer_of_a_number() {
     // A packet's address, once kept anywhere but in a register or whole in the stack, is a number.
     const PACKET: &str =

@@ -17,7 +17,7 @@
 use super::{Array, Dispatch, State, key};
 use crate::image::Image;
 use crate::steps::steps;
-use skep_abi::{Entry, ProgramType};
+use skep_abi::{Entry, Native, ProgramType};
 use skep_maps::Map;
 use skep_rcu::Grace;
 use std::sync::Arc;
@@ -67,7 +67,11 @@ impl Shape {
 
 impl PartialEq for Shape {
     fn eq(&self, other: &Self) -> bool {
-        self.program_type.name == other.program_type.name
+        // Types of one name run on the same native context, except those of hosts: each has its own.
+        let (own, others) = (self.program_type, other.program_type);
+        let of_host = [own, others].iter().any(|kind| kind.native == Some(Native::Host));
+        own.name == others.name
+            && (!of_host || std::ptr::eq(own, others))
             && self.entry == other.entry
             && self.sleepable == other.sleepable
     }

@@ -1,8 +1,10 @@
-//! Arguments and results of a host's function, and their registers.
+//! Arguments of a host's function, and their registers.
 
+use super::errno::Errno;
 use super::memory::{self, Plain};
-use crate::image::Image;
-use skep_abi::{Access, ArgKind, RetKind, RunEnv, XdpContext};
+use crate::image::{Image, Input};
+use crate::run_state::StateType;
+use skep_abi::{Access, ArgKind, RunEnv, XdpContext};
 use skep_maps::Map;
 
 /// The arguments of one call, taken one after another.
@@ -18,7 +20,12 @@ impl Registers {
         Self { values, next: 0, env }
     }
 
-    fn take(&mut self) -> u64 {
+    /// The environment of the run.
+    pub(super) fn env(&self) -> *mut RunEnv {
+        self.env
+    }
+
+    pub(super) fn take(&mut self) -> u64 {
         let value = self.values.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         value
@@ -37,11 +44,22 @@ pub unsafe trait Argument {
     type Held;
     #[doc(hidden)]
     const KINDS: &'static [ArgKind];
+    /// The state of the run that it is. Functions with such an argument are not called if it `refuses`.
+    #[doc(hidden)]
+    const STATE: Option<StateType> = None;
+    /// How many callbacks it is.
+    #[doc(hidden)]
+    const CALLBACKS: usize = 0;
     /// # Safety
     ///
     /// The next registers hold what `KINDS` say, in a run whose environment `registers` has.
     #[doc(hidden)]
     unsafe fn hold(registers: &mut Registers) -> Self::Held;
+    /// Why the function cannot be called. `None` without `STATE`.
+    #[doc(hidden)]
+    fn refuses(_held: &Self::Held) -> Option<Errno> {
+        None
+    }
     #[doc(hidden)]
     fn lend(held: &mut Self::Held) -> Self::Lent<'_>;
     /// # Safety
@@ -51,20 +69,8 @@ pub unsafe trait Argument {
     unsafe fn give_back(_held: Self::Held) {}
 }
 
-/// A result of a [`HostFunction`](super::HostFunction). Only this crate implements it.
-///
-/// # Safety
-///
-/// `into_register` returns only values that `KIND` allows.
-pub unsafe trait Returned: 'static {
-    #[doc(hidden)]
-    const KIND: RetKind;
-    #[doc(hidden)]
-    fn into_register(self) -> u64;
-}
-
 macro_rules! integers {
-    ($($integer:ident $wide:ident $kind:expr;)*) => {
+    ($($integer:ident)*) => {
         $(
             // SAFETY: no memory.
             unsafe impl Argument for $integer {
@@ -78,29 +84,11 @@ macro_rules! integers {
                     *held
                 }
             }
-
-            // SAFETY: an integer lies in its own range.
-            unsafe impl Returned for $integer {
-                const KIND: RetKind = $kind;
-                fn into_register(self) -> u64 {
-                    // Signed results are extended with their sign.
-                    $wide::from(self) as u64
-                }
-            }
         )*
     };
 }
 
-integers! {
-    u8 u64 RetKind::Range { min: 0, max: u8::MAX as i64 };
-    u16 u64 RetKind::Range { min: 0, max: u16::MAX as i64 };
-    u32 u64 RetKind::Range { min: 0, max: u32::MAX as i64 };
-    u64 u64 RetKind::Scalar;
-    i8 i64 RetKind::Range { min: i8::MIN as i64, max: i8::MAX as i64 };
-    i16 i64 RetKind::Range { min: i16::MIN as i64, max: i16::MAX as i64 };
-    i32 i64 RetKind::Range { min: i32::MIN as i64, max: i32::MAX as i64 };
-    i64 i64 RetKind::Scalar;
-}
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 // SAFETY: no memory.
 unsafe impl Argument for bool {
@@ -112,22 +100,6 @@ unsafe impl Argument for bool {
     }
     fn lend(held: &mut Self) -> Self {
         *held
-    }
-}
-
-// SAFETY: 0 or 1.
-unsafe impl Returned for bool {
-    const KIND: RetKind = RetKind::Range { min: 0, max: 1 };
-    fn into_register(self) -> u64 {
-        self.into()
-    }
-}
-
-// SAFETY: programs cannot read the register.
-unsafe impl Returned for () {
-    const KIND: RetKind = RetKind::Void;
-    fn into_register(self) -> u64 {
-        0
     }
 }
 
@@ -203,7 +175,7 @@ unsafe impl<T: Plain> Argument for Out<'_, T> {
     }
 }
 
-const fn slice(access: Access, nullable: bool) -> [ArgKind; 2] {
+pub(super) const fn slice(access: Access, nullable: bool) -> [ArgKind; 2] {
     [ArgKind::Memory { access, nullable }, ArgKind::Size { zero: true }]
 }
 
@@ -298,7 +270,7 @@ unsafe impl Argument for &Map {
     }
 }
 
-/// The packet that the calling program runs on.
+/// The packet that the calling program runs on: no bytes for a program that does not run on one.
 #[derive(Debug)]
 pub struct PacketView<'a> {
     context: &'a u64,
@@ -329,14 +301,17 @@ impl PacketView<'_> {
     }
 
     fn range(&self) -> (u64, u64) {
-        // SAFETY: the verifier proved it the run's context; every native context starts with the two fields that
-        // this one starts with, and has `data <= data_end`.
+        // SAFETY: `hold` has seen that it is a packet's context, which starts with these two fields and has
+        // `data <= data_end`.
         let start = unsafe { (*self.context as *const u64).read() };
         // SAFETY: as above.
         let end = unsafe { (*self.context as *const u64).add(1).read() };
         (start, end.max(start))
     }
 }
+
+/// Stands for the context of a program without a packet: data and its end.
+static NO_PACKET: [u64; 2] = [0; 2];
 
 const _: () = {
     use std::mem::offset_of;
@@ -350,7 +325,15 @@ unsafe impl Argument for PacketView<'_> {
     type Held = u64;
     const KINDS: &'static [ArgKind] = &[ArgKind::Context];
     unsafe fn hold(registers: &mut Registers) -> u64 {
-        registers.take()
+        let context = registers.take();
+        // Programs of every type may call, and those that watch functions of a program that runs on a packet: their
+        // contexts start with what the programs themselves may have written.
+        // SAFETY: the environment is that of the run in progress.
+        let (image, own) = unsafe { (Image::of_run(registers.env), (*registers.env).context) };
+        match image.input {
+            Input::Xdp | Input::Skb if context == own => context,
+            _ => NO_PACKET.as_ptr().expose_provenance() as u64,
+        }
     }
     fn lend(held: &mut u64) -> PacketView<'_> {
         PacketView { context: held }

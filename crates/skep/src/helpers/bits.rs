@@ -134,6 +134,26 @@ pub(super) unsafe fn destroy(it: u64, _: *mut RunEnv) -> u64 {
     0
 }
 
+/// What stands for the copy that an iterator has in this thread's list: no address. 0 if it has none.
+///
+/// # Safety
+///
+/// `it` is the address of an iterator that [`new`] made.
+pub(super) unsafe fn copy(it: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let bits = unsafe { at(it).read() };
+    if bits.count > BITS { !bits.words } else { 0 }
+}
+
+/// Ends the iterator of a copy.
+///
+/// # Safety
+///
+/// None; the signature is that of [`Release`](crate::ending::Release).
+pub(super) unsafe fn give_up(copy: u64, _: u32) {
+    Bits { words: !copy, count: BITS + 1, bit: 0 }.end();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +167,26 @@ mod tests {
         assert!(!bits.advance(), "the end is the end");
         bits.end();
         all
+    }
+
+    #[test]
+    fn the_copy_of_an_iterator_that_is_given_up_is_freed() {
+        let live = || COPIES.with_borrow(|copies| copies.iter().flatten().count());
+        let before = live();
+        for words in [vec![7], vec![7, 8], vec![1; 511]] {
+            let mut it = Bits::NONE;
+            let (it, count) = ((&raw mut it).expose_provenance() as u64, words.len() as u64);
+            let mut env = RunEnv::default();
+            // SAFETY: an iterator, and words that may be read.
+            unsafe {
+                new(it, words.as_ptr().expose_provenance() as u64, count, &raw mut env);
+                assert_eq!((copy(it) != 0, live()), (count > 1, before + usize::from(count > 1)));
+                if count > 1 {
+                    give_up(copy(it), 0);
+                }
+            }
+            assert_eq!(live(), before);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::errno::{E2BIG, EINVAL};
 use super::map::map;
 use super::sections::section;
+use crate::ending;
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
 /// `bpf_tail_call`: engines implement it, since a called function cannot leave its caller. This entry says that the
@@ -69,23 +70,30 @@ pub(super) unsafe fn for_each_map_elem(
     seen
 }
 
+/// What a callback returns that wants to be called no more. In a run that is over none is.
+const STOP: u64 = 1;
+
 /// Calls a function of the running program.
 ///
 /// # Safety
 ///
 /// The program passed `function` to the helper in progress, `args` match its parameters, and `env` is the
 /// environment of the run.
-pub(super) unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
+pub(crate) unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
     // SAFETY: the caller's promise. An engine without a callback of its own passes addresses of functions with the
     // signature of helpers.
     unsafe {
-        match (*env).callback {
+        if ending::charge_callback(env) {
+            return STOP;
+        }
+        let result = match (*env).callback {
             Some(call) => call(function, &args, env),
             None => {
                 let [a, b, c, d, e] = args;
                 std::mem::transmute::<usize, HelperFn>(function as usize)(a, b, c, d, e, env)
             }
-        }
+        };
+        if (*env).thrown == RunEnv::ENDED { STOP } else { result }
     }
 }
 

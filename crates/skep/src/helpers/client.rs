@@ -28,6 +28,26 @@ pub(crate) trait Client {
 
 thread_local! {
     static CLIENT: Cell<Option<NonNull<dyn Client>>> = const { Cell::new(None) };
+    static TASK: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
+}
+
+/// The process and the thread whose test run is in progress on this thread, if they are known.
+pub(super) fn task() -> Option<(u32, u32)> {
+    TASK.get()
+}
+
+/// Does something that may run a program for a process's thread.
+#[cfg(feature = "sys")]
+pub(crate) fn as_task<T>(task: Option<(u32, u32)>, work: impl FnOnce() -> T) -> T {
+    /// Puts back what was there.
+    struct Back(Option<(u32, u32)>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            TASK.set(self.0);
+        }
+    }
+    let _back = Back(TASK.replace(task));
+    work()
 }
 
 /// Does something that may run a program for a client.

@@ -168,6 +168,16 @@ unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u6
     0
 }
 
+/// The record behind a dynptr, or 0.
+///
+/// # Safety
+///
+/// As for [`give_back`], but it need not be released.
+pub(super) unsafe fn record(dynptr: u64) -> u64 {
+    // SAFETY: by contract.
+    unsafe { (*(dynptr as *const Dynptr)).data }
+}
+
 #[inline]
 pub(super) unsafe fn ringbuf_submit(dynptr: u64, flags: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the verifier proved that it is over a record, or null, and is released once.

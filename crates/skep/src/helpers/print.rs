@@ -2,6 +2,7 @@
 
 use super::errno::EINVAL;
 use super::format::{copy_string, copy_values, print, take_printed};
+use crate::ending;
 use crate::image::Image;
 use crate::shared::Shared;
 use skep_abi::{MAX_FORMAT, MAX_PRINTED, Printed, RunEnv};
@@ -53,6 +54,10 @@ unsafe fn log(format: u64, size: u64, values: &[u64], printed: &Printed, env: *m
     let Ok(text) = (unsafe { print(&format, values, printed, MESSAGE_MAX) }) else { return EINVAL };
     // SAFETY: the caller's promise.
     let (program, shared) = unsafe { (Image::of_run(env), Shared::of_run(env)) };
-    shared.log(program.name(), String::from_utf8_lossy(text.kept()).trim_end_matches('\n'));
+    let message = String::from_utf8_lossy(text.kept());
+    if let Err(payload) = shared.log(program.name(), message.trim_end_matches('\n')) {
+        // SAFETY: the caller's promise.
+        unsafe { ending::log_panicked(payload, env) };
+    }
     text.len as u64
 }

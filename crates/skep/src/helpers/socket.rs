@@ -34,6 +34,7 @@ unsafe fn place(context: u64, machine: &Machine, env: *mut RunEnv) -> (u32, Opti
             Input::Skb => (*(context as *const SkbContext)).ifindex,
             Input::Buffer(_)
             | Input::Context
+            | Input::Host
             | Input::Arguments
             | Input::Netfilter
             | Input::Shown
@@ -72,6 +73,7 @@ pub(super) unsafe fn own<'a>(context: u64, env: *mut RunEnv) -> Option<&'a Nativ
                 }
             }
             Input::Xdp
+            | Input::Host
             | Input::Buffer(_)
             | Input::Arguments
             | Input::Netfilter

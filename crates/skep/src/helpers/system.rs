@@ -8,25 +8,29 @@ use std::hash::{BuildHasher, RandomState};
 #[inline]
 pub(super) unsafe fn ktime_get_ns(env: *mut RunEnv) -> u64 {
     // SAFETY: `env` is the environment of the run in progress.
-    unsafe { Shared::of_run(env) }.now()
+    let shared = unsafe { Shared::of_run(env) };
+    shared.shown(shared.now())
 }
 
 #[inline]
 pub(super) unsafe fn ktime_get_boot_ns(env: *mut RunEnv) -> u64 {
     // SAFETY: as above.
-    unsafe { Shared::of_run(env) }.surroundings.clock.since_boot()
+    let shared = unsafe { Shared::of_run(env) };
+    shared.shown(shared.surroundings.clock.since_boot())
 }
 
 #[inline]
 pub(super) unsafe fn ktime_get_tai_ns(env: *mut RunEnv) -> u64 {
     // SAFETY: as above.
-    unsafe { Shared::of_run(env) }.surroundings.clock.atomic_time()
+    let shared = unsafe { Shared::of_run(env) };
+    shared.shown(shared.surroundings.clock.atomic_time())
 }
 
 #[inline]
 pub(super) unsafe fn ktime_get_coarse_ns(env: *mut RunEnv) -> u64 {
     // SAFETY: as above.
-    unsafe { Shared::of_run(env) }.surroundings.clock.coarse()
+    let shared = unsafe { Shared::of_run(env) };
+    shared.shown(shared.surroundings.clock.coarse())
 }
 
 /// Time in units of 4 ms, like that of kernels with the most common configuration (`CONFIG_HZ=250`).

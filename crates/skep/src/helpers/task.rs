@@ -1,6 +1,7 @@
 //! The current task, which is the world's, and control groups: the task's and those of sockets.
 
 use super::buffer::skb;
+use super::client;
 use super::errno::{E2BIG, EAGAIN, EINVAL, ENOENT};
 use super::map::map;
 use crate::shared::Shared;
@@ -22,10 +23,13 @@ unsafe fn of_task(env: *mut RunEnv, otherwise: u64, ask: impl FnOnce(&Machine, &
     shared.surroundings.with(|machine| machine.task.as_ref().map_or(otherwise, |task| ask(machine, task)))
 }
 
+/// In a test run for a client, without a task of the world, the client's.
 #[inline]
 pub(super) unsafe fn pid_tgid(env: *mut RunEnv) -> u64 {
+    let both = |tgid: u32, pid: u32| u64::from(tgid) << 32 | u64::from(pid);
+    let otherwise = client::task().map_or(EINVAL, |(tgid, pid)| both(tgid, pid));
     // SAFETY: `env` is the environment of the run in progress.
-    unsafe { of_task(env, EINVAL, |_, task| u64::from(task.tgid) << 32 | u64::from(task.pid)) }
+    unsafe { of_task(env, otherwise, |_, task| both(task.tgid, task.pid)) }
 }
 
 #[inline]

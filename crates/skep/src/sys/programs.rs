@@ -25,6 +25,7 @@ pub struct SysProgram {
     /// As Linux 6.12 computes it.
     tag: [u8; 8],
     needs_expected_place: bool,
+    asks_for_task: bool,
 }
 
 /// `BPF_F_STRICT_ALIGNMENT` and `BPF_F_ANY_ALIGNMENT`, which counts more.
@@ -118,7 +119,8 @@ impl SysProgram {
             });
             linker.load().is_err()
         });
-        Ok(Self { program, gpl_compatible, tag, needs_expected_place })
+        let asks_for_task = program.verified().insns().iter().any(asks_for_task);
+        Ok(Self { program, gpl_compatible, tag, needs_expected_place, asks_for_task })
     }
 
     /// The program.
@@ -135,6 +137,11 @@ impl SysProgram {
     /// Whether its results mean something only where it expects to be attached.
     pub(super) fn needs_expected_place(&self) -> bool {
         self.needs_expected_place
+    }
+
+    /// Whether it asks who runs it, itself.
+    pub(super) fn asks_for_task(&self) -> bool {
+        self.asks_for_task
     }
 
     pub(super) fn facts(&self) -> ProgramFacts {
@@ -165,6 +172,12 @@ impl SysProgram {
             slots: compiled.offsets().to_vec(),
         }
     }
+}
+
+/// Whether an instruction calls `bpf_get_current_pid_tgid`.
+fn asks_for_task(insn: &Insn) -> bool {
+    const PID_TGID: u32 = 14;
+    matches!(insn, Insn::Call { target: CallTarget::Helper(PID_TGID) })
 }
 
 /// Makes instructions fit the host's types. The error says what is wrong.

@@ -113,6 +113,19 @@ fn functions_borrow_maps_packets_and_the_caller() {
 }
 
 #[test]
+fn the_number_of_a_virtual_cpu_is_an_index_into_as_many_elements() {
+    // A value of the array has room for one word of each of 4 CPUs.
+    let text = "call 8\nr0 <<= 3\nr1 = map_value[0]+0x0 ll\nr1 += r0\n*(u64 *)(r1 + 0) = 1\nr0 = 0\nexit";
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    let def = MapDef::new("words", MapKind::Array, 4, 4 * 8, 1);
+    let object = Object::from_bytecode_and_maps("main", &XDP, &bytes, [def]).unwrap();
+    let with = |cpus| Runtime::builder().cpus(cpus).build().unwrap().load(&object);
+    let module = with(4).unwrap();
+    module.programs()[0].run(&mut Packet::new(&[0; 64])).unwrap();
+    assert!(matches!(with(5), Err(Error::Refused { .. })));
+}
+
+#[test]
 fn a_helper_number_is_used_only_once() {
     let taken = Runtime::builder().function(1, "mine", || {}).build();
     assert!(matches!(taken, Err(Error::HelperTaken { id: 1, .. })), "{taken:?}");

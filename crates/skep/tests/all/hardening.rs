@@ -11,14 +11,17 @@ fn example(name: &str) -> Object {
     Object::open(path).expect("an example")
 }
 
-/// Every combination of hardening options.
+/// Every combination of hardening options, and what is for programs of strangers.
 fn runtimes() -> impl Iterator<Item = Runtime> {
-    [(false, false), (true, false), (false, true), (true, true)].into_iter().map(|(pads, signed)| {
-        let mut options = skep::jit::Options::default();
-        options.landing_pads = pads;
-        options.signed_returns = signed;
-        Runtime::builder().compile(options).build().expect("a runtime")
-    })
+    let strangers = std::iter::once_with(|| Runtime::builder().untrusted().build().expect("a runtime"));
+    let hardened =
+        [(false, false), (true, false), (false, true), (true, true)].into_iter().map(|(pads, signed)| {
+            let mut options = skep::jit::Options::default();
+            options.landing_pads = pads;
+            options.signed_returns = signed;
+            Runtime::builder().compile(options).build().expect("a runtime")
+        });
+    hardened.chain(strangers)
 }
 
 /// Frames of all lengths, some of which look like IP.

@@ -237,8 +237,8 @@ impl Emitter<'_> {
     fn logic(&mut self, op: Logic, width: Width, dst: Gpr, a: Gpr, imm: i32) {
         let value = operand(width, imm);
         match Bitmask::new(width, value) {
-            Some(mask) => self.put(encode::logic_imm(op, width, dst, a, mask)),
-            None => {
+            Some(mask) if !self.hides(value) => self.put(encode::logic_imm(op, width, dst, a, mask)),
+            _ => {
                 self.constant(SCRATCH, value);
                 self.put(encode::logic_reg(op, width, dst, a, Shifted::plain(SCRATCH)));
             }

@@ -119,12 +119,16 @@ impl Arenas for Emitter<'_> {
         done.into_iter().for_each(|hole| self.land(hole, 0));
     }
 
-    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg) {
+    fn cast_to_user(&mut self, arena: ArenaLink, dst: Reg, src: Reg) {
         let src = self.read(src);
         self.put(encode::mov(Width::W32, AT, src));
-        if upper != 0 {
+        if arena.user != 0 {
             let null = self.hole(|distance| encode::cbz(false, Width::W32, AT, distance));
-            self.constant(WINDOW, upper);
+            if arena.turn != 0 {
+                self.constant(WINDOW, arena.turn.into());
+                self.put(encode::sum_reg(Sum::Sub, Width::W32, AT, AT, Shifted::plain(WINDOW)));
+            }
+            self.constant(WINDOW, arena.user + u64::from(arena.turn));
             self.put(encode::sum_reg(Sum::Add, Width::W64, AT, AT, Shifted::plain(WINDOW)));
             self.land(null, 0);
         }

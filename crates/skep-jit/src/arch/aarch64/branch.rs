@@ -24,6 +24,8 @@ pub(crate) enum Jump {
     Zero { nonzero: bool, width: Width, reg: Gpr },
     /// A bit of a register is clear, or set.
     Bit { set: bool, reg: Gpr, bit: u8 },
+    /// By the flags; where it is taken by mistake, it notes that ([`super::guard`]).
+    Guarded(Cc),
 }
 
 impl Jump {
@@ -34,6 +36,7 @@ impl Jump {
             Self::Flags(cc) => Some(Self::Flags(cc.inverted())),
             Self::Zero { nonzero, width, reg } => Some(Self::Zero { nonzero: !nonzero, width, reg }),
             Self::Bit { set, reg, bit } => Some(Self::Bit { set: !set, reg, bit }),
+            Self::Guarded(cc) => Some(Self::Guarded(cc.inverted())),
         }
     }
 
@@ -41,7 +44,7 @@ impl Jump {
     fn reaches(self, distance: i64) -> bool {
         match self {
             Self::Always => encode::reaches_26(distance),
-            Self::Flags(_) | Self::Zero { .. } => encode::reaches_19(distance),
+            Self::Flags(_) | Self::Guarded(_) | Self::Zero { .. } => encode::reaches_19(distance),
             Self::Bit { .. } => encode::reaches_14(distance),
         }
     }
@@ -49,7 +52,7 @@ impl Jump {
     fn encode(self, distance: i64) -> Word {
         match self {
             Self::Always => encode::b(distance),
-            Self::Flags(cc) => encode::b_cond(cc, distance),
+            Self::Flags(cc) | Self::Guarded(cc) => encode::b_cond(cc, distance),
             Self::Zero { nonzero, width, reg } => encode::cbz(nonzero, width, reg, distance),
             Self::Bit { set, reg, bit } => encode::tbz(set, reg, bit, distance),
         }
@@ -72,8 +75,8 @@ impl Branches for Emitter<'_> {
         let a = self.read(dst);
         let jump = match src {
             Operand::Imm(imm) => match self.without_flags(width, a, cond, imm) {
-                Some(jump) => jump,
-                None => self.compare_imm(width, a, cond, imm),
+                Some(jump) if !self.options.mask_speculation => jump,
+                _ => self.compare_imm(width, a, cond, imm),
             },
             Operand::Reg(src) => {
                 // `r10` against itself needs no second register either.
@@ -87,6 +90,9 @@ impl Branches for Emitter<'_> {
         };
         self.settle();
         let jump = if inverted { jump.inverted().unwrap_or(jump) } else { jump };
+        if let Jump::Flags(cc) = jump {
+            return self.jump_on(cc, target);
+        }
         self.code.fragment(Fragment::Jump { jump, target });
     }
 
@@ -123,8 +129,8 @@ impl Emitter<'_> {
         let (positive, negative) = (Imm12::new(value), Imm12::new(i64::from(imm).unsigned_abs()));
         match (cond, positive, negative) {
             (Cond::Set, ..) => match Bitmask::new(width, value) {
-                Some(mask) => self.put(encode::test_imm(width, a, mask)),
-                None => {
+                Some(mask) if !self.hides(value) => self.put(encode::test_imm(width, a, mask)),
+                _ => {
                     self.constant(SCRATCH, value);
                     self.put(encode::test_reg(width, a, Shifted::plain(SCRATCH)));
                 }
@@ -159,10 +165,21 @@ fn condition(cond: Cond) -> Cc {
     }
 }
 
+/// Bytes of the inverted jump and the note of [`Jump::Guarded`].
+const GUARD: u32 = 12;
+
+/// See [`crate::layout::Encoding::jump_start`]. A jump to the next instruction needs no code.
+pub(super) fn jump_start(jump: Jump) -> u32 {
+    if matches!(jump, Jump::Guarded(_)) { GUARD + 4 } else { 0 }
+}
+
 /// See [`crate::layout::Encoding::jump_len`].
 pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
     // Distances count from the jump's start. Lengthening a jump moves its target if that is after it.
     let short = if forward { distance - i64::from(len) + 4 } else { distance };
+    if matches!(jump, Jump::Guarded(_)) {
+        return jump_longest(jump);
+    }
     if len == 0 && forward && distance == 0 {
         0
     } else if len <= 4 && jump.reaches(short) {
@@ -174,11 +191,22 @@ pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u3
 
 /// See [`crate::layout::Encoding::jump_longest`].
 pub(super) fn jump_longest(jump: Jump) -> u32 {
-    if jump == Jump::Always { 4 } else { 8 }
+    match jump {
+        Jump::Always => 4,
+        Jump::Guarded(_) => GUARD + 4,
+        _ => 8,
+    }
 }
 
 /// See [`crate::layout::Encoding::write_jump`]. The long form is the opposite jump over an unconditional one.
 pub(super) fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
+    if let Jump::Guarded(cc) = jump {
+        let (guard, last) = out.split_at_mut_checked(GUARD as usize)?;
+        let [note, settled] = super::guard::note(cc.inverted());
+        let words = [encode::b_cond(cc.inverted(), i64::from(GUARD) + 4), note, settled];
+        guard.chunks_mut(4).zip(words).for_each(|(out, word)| out.copy_from_slice(&word.0.to_le_bytes()));
+        return write_jump(Jump::Always, distance - i64::from(GUARD), last);
+    }
     let (over, last) = match (out.len(), jump.inverted()) {
         (0, _) => return Some(()),
         (8, Some(inverted)) => (Some(inverted.encode(8)), Jump::Always),

@@ -4,8 +4,8 @@ use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
 
 use super::branch::Jump;
-use super::encode::{self, Cc, Imm12, Mem, ShiftKind, Shifted, Sum, Word};
-use super::regs::{self, ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
+use super::encode::{self, Cc, Imm12, Mem, Pair, ShiftKind, Shifted, Sum, Word};
+use super::regs::{self, ENV, Gpr, RESULT, SCRATCH, SCRATCH2, SIXTH};
 use super::{Aarch64, Emitter};
 use crate::layout::{self, Assembly, Encoding, Fragment, Label};
 use crate::port::operand::Part;
@@ -18,12 +18,20 @@ const ADRP_REACH: u64 = (1 << 32) - (1 << 13);
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
+        // Another program may be in the function's place, or watch it.
+        if self.options.patchable {
+            self.await_path();
+        }
         self.put(encode::bl(0));
         self.code.patch_last(layout::Target::Label(target));
         self.result = true;
+        if self.options.patchable {
+            self.resume_path();
+        }
     }
 
     fn call_helper(&mut self, address: u64) {
+        self.await_call();
         self.environment(SIXTH);
         if self.home.farthest(address) <= BL_REACH {
             self.put(encode::bl(0));
@@ -32,6 +40,7 @@ impl Calls for Emitter<'_> {
             self.address(SCRATCH, address);
             self.put(encode::blr(SCRATCH));
         }
+        self.begin_path();
         self.result = true;
     }
 
@@ -69,6 +78,34 @@ impl Calls for Emitter<'_> {
         self.put(encode::store(Size::B4, value, Mem::At(environment, RunEnv::THROWN)));
     }
 
+    fn charge(&mut self, weight: u32, negative: Label) {
+        let environment = if self.counts { SCRATCH2 } else { ENV };
+        self.environment(environment);
+        let units = Mem::At(environment, RunEnv::UNITS);
+        self.put(encode::load(Size::B4, None, SCRATCH, units));
+        match Imm12::new(weight.into()) {
+            Some(weight) => self.put(encode::sum_imm_flags(Sum::Sub, Width::W32, SCRATCH, SCRATCH, weight)),
+            None => debug_assert!(false, "weights are immediates"),
+        }
+        self.put(encode::store(Size::B4, SCRATCH, units));
+        self.code.fragment(Fragment::Jump { jump: Jump::Flags(Cc::Mi), target: negative });
+    }
+
+    fn poll(&mut self, address: u64, go_on: Label) {
+        const CLOBBERED: [(Gpr, Gpr); 3] = [(Gpr::X0, Gpr::X1), (Gpr::X2, Gpr::X3), (Gpr::X4, Gpr::X7)];
+        for (a, b) in CLOBBERED {
+            self.put(encode::store_pair(Width::W64, a, b, Gpr::SP, -16, Pair::Pre));
+        }
+        self.call_helper(address);
+        self.result = false;
+        self.copy(SCRATCH, RESULT);
+        for (a, b) in CLOBBERED.into_iter().rev() {
+            self.put(encode::load_pair(Width::W64, a, b, Gpr::SP, 16, Pair::Post));
+        }
+        let jump = Jump::Zero { nonzero: false, width: Width::W32, reg: SCRATCH };
+        self.code.fragment(Fragment::Jump { jump, target: go_on });
+    }
+
     fn mov_address(&mut self, dst: Reg, address: u64) {
         let dst = self.write(dst);
         self.address(dst, address);
@@ -76,6 +113,7 @@ impl Calls for Emitter<'_> {
 
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>> {
         self.result = false;
+        self.await_path();
         if self.frame.is_empty() {
             let jump = Jump::Bit { set: true, reg: ENV, bit: NONE_LEFT as u8 };
             self.code.fragment(Fragment::Jump { jump, target: behind });
@@ -94,6 +132,7 @@ impl Calls for Emitter<'_> {
 
     fn tail_call(&mut self, target: Target, _: bool) {
         self.result = false;
+        self.await_path();
         let index = regs::gpr(Reg::R3);
         let outside = |emit: &mut Self| Some(emit.hole(|distance| encode::b_cond(Cc::Hs, distance)));
         let entry = Mem::Index { base: SCRATCH2, index, part: Part::Unsigned, scaled: true };
@@ -105,6 +144,7 @@ impl Calls for Emitter<'_> {
             Target::Table(table) => {
                 self.compare_index(index, table.len);
                 let outside = outside(self);
+                self.await_path();
                 self.address(SCRATCH2, table.entries);
                 (outside, entry)
             }
@@ -114,6 +154,7 @@ impl Calls for Emitter<'_> {
                 let len = Shifted::plain(SCRATCH);
                 self.put(encode::sum_reg_flags(Sum::Sub, Width::W32, Gpr::ZR, index, len));
                 let outside = outside(self);
+                self.await_path();
                 self.put(encode::load(Size::B8, None, SCRATCH2, Mem::At(table, ProgramTable::ENTRIES)));
                 (outside, entry)
             }
@@ -152,7 +193,9 @@ impl Calls for Emitter<'_> {
             if wanted {
                 self.constant(to, 0);
             }
+            // Where it is taken by mistake, `r0` is null, which leads nowhere.
             self.code.fragment(Fragment::Jump { jump: Jump::Flags(Cc::Hs), target });
+            self.stayed(Cc::Hs);
         }
         self.address(to, array.base);
         self.add_product(to, SCRATCH, array.stride);
@@ -160,6 +203,9 @@ impl Calls for Emitter<'_> {
         if missing.is_none() {
             // Nothing since the comparison has changed the flags.
             self.put(encode::csel(Width::W64, to, to, Gpr::ZR, Cc::Lo));
+            if self.options.mask_speculation {
+                self.put(encode::csdb());
+            }
         }
     }
 }

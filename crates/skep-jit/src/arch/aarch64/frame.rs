@@ -119,6 +119,10 @@ impl Frames for Emitter<'_> {
         if spec.uses_stack {
             self.zero_stack(spec.zeroed);
         }
+        // Who calls a function that may be watched has waited.
+        if first || self.options.patchable {
+            self.begin_path();
+        }
         if let Some(budget) = spec.budget {
             self.constant(SCRATCH, MAX_LOOPS.into());
             let place = Mem::At(Gpr::SP, frame.top as i32 + budget);
@@ -133,7 +137,10 @@ impl Frames for Emitter<'_> {
     }
 
     fn enter_callback(&mut self, target: Label) {
-        self.call_from_outside(target, |emit| emit.copy(ENV, SIXTH));
+        self.call_from_outside(target, |emit| {
+            emit.copy(ENV, SIXTH);
+            emit.begin_path();
+        });
     }
 
     fn exit(&mut self, label: Label) {

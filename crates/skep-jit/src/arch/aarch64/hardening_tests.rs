@@ -3,17 +3,15 @@
 use super::Aarch64;
 use super::encode::{self, Word};
 use crate::Options;
-use crate::arch::tests::{HARDENED, Program};
+use crate::arch::tests::{HARDENED, Program, RELOADS};
 use crate::port::Home;
 
 /// A function that calls a leaf function.
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 
-const PADS: Options =
-    Options { landing_pads: true, signed_returns: false, fixed_code: false, patchable: false };
-const SIGNED: Options =
-    Options { landing_pads: false, signed_returns: true, fixed_code: false, patchable: false };
+const PADS: Options = Options { landing_pads: true, signed_returns: false, ..HARDENED };
+const SIGNED: Options = Options { landing_pads: false, signed_returns: true, ..HARDENED };
 
 fn words(text: &str, options: Options) -> Vec<Word> {
     let code = Program::new(text).emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles");
@@ -55,6 +53,20 @@ fn saved_return_addresses_are_signed_and_checked() {
 fn a_signature_is_a_landing_pad_too() {
     assert_eq!(words(CALLS, HARDENED), words(CALLS, SIGNED));
     assert_eq!(words(LEAF, HARDENED), words(LEAF, PADS));
+}
+
+#[test]
+fn reloads_wait_once_for_the_stores_before_them() {
+    let options = Options { order_reloads: true, ..Options::default() };
+    let (text, slots) = RELOADS;
+    let program = Program::new(text).reloading(slots);
+    let code = program.emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles").bytes;
+    let emitted: Vec<u32> =
+        code.chunks(4).filter_map(|word| Some(u32::from_le_bytes(word.try_into().ok()?))).collect();
+    let is_barrier = |word: &&u32| **word == encode::ssbb().0;
+    assert_eq!(emitted.iter().filter(is_barrier).count(), 2);
+    let rest: Vec<Word> = emitted.iter().filter(|word| !is_barrier(word)).map(|&word| Word(word)).collect();
+    assert_eq!(rest, words(text, Options::default()));
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -35,6 +35,8 @@ impl Gpr {
     pub(crate) const X4: Self = Self(4);
     pub(crate) const X5: Self = Self(5);
     pub(crate) const X7: Self = Self(7);
+    pub(crate) const X8: Self = Self(8);
+    pub(crate) const X9: Self = Self(9);
     pub(crate) const X13: Self = Self(13);
     pub(crate) const X14: Self = Self(14);
     pub(crate) const X15: Self = Self(15);

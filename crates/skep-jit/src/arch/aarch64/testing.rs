@@ -155,3 +155,17 @@ pub(crate) unsafe fn call(entry: crate::Entry, r1: u64, r2: u64, env: *mut RunEn
     let lost = unsafe { skep_jit_test_call(entry.address(), r1, r2, env, &mut result) };
     (result, lost)
 }
+
+/// The code with every conditional jump turned round.
+pub(crate) fn mistaken(code: &[u8]) -> Vec<u8> {
+    let turned = |word: u32| match word {
+        // B.cond; CBZ and CBNZ; TBZ and TBNZ (Arm ARM C4.1.65).
+        _ if word & 0xff00_0010 == 0x5400_0000 => word ^ 1,
+        _ if word & 0x7c00_0000 == 0x3400_0000 => word ^ 1 << 24,
+        _ => word,
+    };
+    code.chunks(4)
+        .filter_map(|word| Some(turned(u32::from_le_bytes(word.try_into().ok()?))))
+        .flat_map(u32::to_le_bytes)
+        .collect()
+}

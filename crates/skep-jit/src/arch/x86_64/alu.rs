@@ -4,7 +4,7 @@ use skep_isa::{AluOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Group1, Mem, Scale, Shift, Unary};
 use super::memory::place;
-use super::regs::{Gpr, SCRATCH};
+use super::regs::{Gpr, SCRATCH, SCRATCH2};
 use super::{Emitter, gpr};
 use crate::port::Arithmetic;
 use crate::port::operand::Address;
@@ -16,7 +16,7 @@ impl Arithmetic for Emitter<'_> {
         if value == 0 {
             self.put(encode::zero(dst));
         } else {
-            self.put_plain(Some(dst), encode::mov_ri(dst, value));
+            self.constant(dst, value);
         }
     }
 
@@ -44,6 +44,17 @@ impl Arithmetic for Emitter<'_> {
     }
 
     fn add3(&mut self, width: Width, dst: Reg, address: Address) {
+        if self.hides_disp(address.base, address.disp) {
+            self.constant(SCRATCH2, i64::from(address.disp) as u64);
+            let place = match address.index {
+                None => Mem::indexed(gpr(address.base), SCRATCH2, Scale::X1, 0),
+                Some(_) => {
+                    self.put(encode::lea(width, SCRATCH, place(Address { disp: 0, ..address })));
+                    Mem::indexed(SCRATCH, SCRATCH2, Scale::X1, 0)
+                }
+            };
+            return self.put(encode::lea(width, gpr(dst), place));
+        }
         self.put_plain(Some(gpr(dst)), encode::lea(width, gpr(dst), place(address)));
     }
 
@@ -66,7 +77,7 @@ impl Arithmetic for Emitter<'_> {
             5 => Scale::X4,
             9 => Scale::X8,
             _ if self.mul_by_neighbour(width, gpr(dst), gpr(a), imm) => return,
-            _ => return self.put(encode::imul_rri(width, gpr(dst), gpr(a), imm)),
+            _ => return self.mul_imm(width, gpr(dst), gpr(a), imm, SCRATCH),
         };
         self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale, 0)));
     }
@@ -156,6 +167,9 @@ impl Emitter<'_> {
         match op {
             AluOp::Add => self.add_imm(width, to, imm),
             // 128 is the only number whose negation is shorter.
+            AluOp::Sub if self.hidden(SCRATCH, width, imm) => {
+                self.put_result(width, to, encode::alu_rr(Group1::Sub, width, to, SCRATCH));
+            }
             AluOp::Sub => self.put_result(
                 width,
                 to,
@@ -166,10 +180,10 @@ impl Emitter<'_> {
                     _ => encode::alu_ri(Group1::Sub, width, to, imm),
                 },
             ),
-            AluOp::Or => self.put_result(width, to, encode::alu_ri(Group1::Or, width, to, imm)),
-            AluOp::And => self.put_result(width, to, encode::alu_ri(Group1::And, width, to, imm)),
+            AluOp::Or => self.group1_imm(Group1::Or, width, to, imm, SCRATCH),
+            AluOp::And => self.group1_imm(Group1::And, width, to, imm, SCRATCH),
             AluOp::Xor if imm == -1 => self.put(encode::unary(Unary::Not, width, to)),
-            AluOp::Xor => self.put_result(width, to, encode::alu_ri(Group1::Xor, width, to, imm)),
+            AluOp::Xor => self.group1_imm(Group1::Xor, width, to, imm, SCRATCH),
             AluOp::Mul => self.mul3(width, dst, dst, imm),
             AluOp::Mov => match width {
                 Width::W32 => self.mov_imm(dst, u64::from(imm as u32)),
@@ -189,6 +203,9 @@ impl Emitter<'_> {
     }
 
     fn add_imm(&mut self, width: Width, to: Gpr, imm: i32) {
+        if self.hidden(SCRATCH, width, imm) {
+            return self.put_result(width, to, encode::alu_rr(Group1::Add, width, to, SCRATCH));
+        }
         self.put_result(
             width,
             to,

@@ -41,6 +41,7 @@ impl Arenas for Emitter<'_> {
     fn arena_load(&mut self, arena: ArenaLink, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
         self.arena_base(arena, place.0);
         self.put(encode::load(size, signed, gpr(dst), within(place.1)));
+        self.give_back();
     }
 
     fn arena_load_acquire(&mut self, arena: ArenaLink, size: Size, dst: Reg, place: (Reg, i16)) {
@@ -50,6 +51,7 @@ impl Arenas for Emitter<'_> {
         let misaligned = self.unless_aligned(size);
         self.put(encode::load(size, false, gpr(dst), within(0)));
         misaligned.into_iter().for_each(|hole| self.land(hole));
+        self.give_back();
     }
 
     fn arena_store(&mut self, arena: ArenaLink, size: Size, place: (Reg, i16), src: Operand) {
@@ -57,12 +59,15 @@ impl Arenas for Emitter<'_> {
         let offset = i32::from(place.1);
         let first = self.unless_there(arena, offset);
         let last = self.unless_next_there(arena, offset, size);
+        let src = self.hidden_store(PAGE, size, src);
         self.put(match src {
-            Operand::Reg(src) => encode::store_r(size, within(place.1), gpr(src)),
-            Operand::Imm(imm) => encode::store_i(size, within(place.1), imm),
+            Ok(Operand::Reg(src)) => encode::store_r(size, within(place.1), gpr(src)),
+            Ok(Operand::Imm(imm)) => encode::store_i(size, within(place.1), imm),
+            Err(hidden) => encode::store_r(size, within(place.1), hidden),
         });
         self.land(first);
         last.into_iter().for_each(|hole| self.land(hole));
+        self.give_back();
     }
 
     fn arena_store_release(&mut self, arena: ArenaLink, size: Size, place: (Reg, i16), src: Reg) {
@@ -72,6 +77,7 @@ impl Arenas for Emitter<'_> {
         let absent = self.unless_there(arena, 0);
         self.put(encode::store_r(size, within(0), gpr(src)));
         misaligned.into_iter().chain([absent]).for_each(|hole| self.land(hole));
+        self.give_back();
     }
 
     fn arena_atomic(
@@ -95,23 +101,29 @@ impl Arenas for Emitter<'_> {
         misaligned.into_iter().chain([absent]).for_each(|hole| self.land(hole));
         fetched.into_iter().for_each(|reg| self.put(encode::zero(gpr(reg))));
         done.into_iter().for_each(|hole| self.land(hole));
+        self.give_back();
     }
 
-    fn cast_to_user(&mut self, upper: u64, dst: Reg, src: Reg) {
+    fn cast_to_user(&mut self, arena: ArenaLink, dst: Reg, src: Reg) {
         self.put(encode::mov_rr(Width::W32, gpr(dst), gpr(src)));
-        if upper == 0 {
+        if arena.user == 0 {
             return;
         }
         self.put(encode::test_rr(Width::W32, gpr(dst), gpr(dst)));
         let null = self.skip(Some(Cc::Equal));
-        self.put(encode::mov_ri(SCRATCH, upper));
-        self.put(encode::alu_rr(Group1::Or, Width::W64, gpr(dst), SCRATCH));
+        let turn = arena.turn;
+        if turn != 0 {
+            self.put(encode::alu_ri(Group1::Sub, Width::W32, gpr(dst), turn.cast_signed()));
+        }
+        self.put(encode::mov_ri(SCRATCH, arena.user + u64::from(turn)));
+        self.put(encode::alu_rr(Group1::Add, Width::W64, gpr(dst), SCRATCH));
         self.land(null);
     }
 }
 
 impl Emitter<'_> {
     fn arena_base(&mut self, arena: ArenaLink, base: Reg) {
+        self.lend();
         self.put(encode::mov_rr(Width::W32, AT, gpr(base)));
         self.put(encode::mov_ri(WINDOW, arena.base));
     }

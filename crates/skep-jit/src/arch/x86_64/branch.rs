@@ -11,9 +11,18 @@ use crate::port::Branches;
 /// Bytes that the processor fetches and caches together.
 const LINE: u32 = 64;
 
+/// A jump's condition, and what else it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Jump {
+    Always,
+    If(Cc),
+    /// Where it is taken by mistake, it notes that ([`super::guard`]).
+    Guarded(Cc),
+}
+
 impl Branches for Emitter<'_> {
     fn jump(&mut self, target: Label) {
-        self.code.fragment(Fragment::Jump { jump: None, target });
+        self.code.fragment(Fragment::Jump { jump: Jump::Always, target });
     }
 
     fn jump_if(
@@ -26,23 +35,28 @@ impl Branches for Emitter<'_> {
         let to = gpr(dst);
         match (cond, src) {
             (Cond::Set, Operand::Reg(src)) => self.put(encode::test_rr(width, to, gpr(src))),
+            (Cond::Set, Operand::Imm(imm)) if self.hidden(SCRATCH, width, imm) => {
+                self.put(encode::test_rr(width, to, SCRATCH));
+            }
             (Cond::Set, Operand::Imm(imm)) => self.put(encode::test_ri(width, to, imm)),
             (Cond::Eq | Cond::Ne, Operand::Imm(0)) if self.flags_tell(width, to) => {}
             // Both leave every flag as a comparison with zero does.
             (_, Operand::Imm(0)) => self.put_result(width, to, encode::test_rr(width, to, to)),
+            (_, Operand::Imm(imm)) if self.hidden(SCRATCH, width, imm) => {
+                self.put(encode::alu_rr(Group1::Cmp, width, to, SCRATCH));
+            }
             (_, Operand::Imm(imm)) => self.put(encode::alu_ri(Group1::Cmp, width, to, imm)),
             (_, Operand::Reg(src)) => self.put(encode::alu_rr(Group1::Cmp, width, to, gpr(src))),
         }
         let condition = condition(cond);
-        let condition = Some(if inverted { condition.inverted() } else { condition });
-        self.code.fragment(Fragment::Jump { jump: condition, target });
+        self.jump_on(if inverted { condition.inverted() } else { condition }, target);
     }
 
     fn may_goto(&mut self, budget: i32, target: Label) {
         let place = Mem::at(Gpr::RBP, budget);
         self.put(encode::load(Size::B8, false, SCRATCH, place));
         self.put(encode::test_rr(Width::W64, SCRATCH, SCRATCH));
-        self.code.fragment(Fragment::Jump { jump: Some(Cc::Equal), target });
+        self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::Equal), target });
         self.put(encode::alu_ri(Group1::Sub, Width::W64, SCRATCH, 1));
         self.put(encode::store_r(Size::B8, place, SCRATCH));
     }
@@ -72,34 +86,61 @@ fn condition(cond: Cond) -> Cc {
     }
 }
 
+/// Bytes of the inverted jump and the conditional move of [`Jump::Guarded`].
+const GUARD: u32 = 6;
+
+/// See [`crate::layout::Encoding::jump_start`]. A jump to the next byte needs no code.
+pub(super) fn jump_start(jump: Jump) -> u32 {
+    if matches!(jump, Jump::Guarded(_)) { GUARD + 2 } else { 0 }
+}
+
+/// See [`crate::layout::Encoding::jump_count`].
+pub(super) fn jump_count(len: u32) -> u32 {
+    if len > GUARD { 3 } else { u32::from(len > 0) }
+}
+
 /// See [`crate::layout::Encoding::jump_len`].
-pub(super) fn jump_len(condition: Option<Cc>, distance: i64, forward: bool, len: u32) -> u32 {
+pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
     // Distances count from the jump's end. Lengthening a jump moves its end, and its target if that is behind
     // it: so only the distance to a target before it depends on its length.
-    let short = if forward { distance - i64::from(len) } else { distance - 2 };
+    let shortest = jump_start(jump).max(2);
+    let short = if forward { distance - i64::from(len) } else { distance - i64::from(shortest) };
     if len == 0 && forward && short == 0 {
         0
-    } else if len <= 2 && i8::try_from(short).is_ok() {
-        2
+    } else if len <= shortest && i8::try_from(short).is_ok() {
+        shortest
     } else {
-        jump_longest(condition)
+        jump_longest(jump)
     }
 }
 
 /// See [`crate::layout::Encoding::jump_longest`].
-pub(super) fn jump_longest(condition: Option<Cc>) -> u32 {
-    if condition.is_none() { 5 } else { 6 }
+pub(super) fn jump_longest(jump: Jump) -> u32 {
+    match jump {
+        Jump::Always => 5,
+        Jump::If(_) => 6,
+        Jump::Guarded(_) => GUARD + 5,
+    }
 }
 
 /// See [`crate::layout::Encoding::write_jump`].
-pub(super) fn write_jump(condition: Option<Cc>, distance: i64, out: &mut [u8]) -> Option<()> {
+pub(super) fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
+    if let Jump::Guarded(cc) = jump {
+        let (guard, last) = out.split_at_mut_checked(GUARD as usize)?;
+        let (over, note) = guard.split_at_mut(2);
+        let wrong = cc.inverted();
+        let over_bytes = encode::jcc8(wrong.number(), (GUARD as usize - 2 + last.len()) as i8);
+        over.copy_from_slice(&over_bytes.padded()[..2]);
+        note.copy_from_slice(&super::guard::note(wrong).padded()[..4]);
+        return write_jump(Jump::Always, distance - i64::from(GUARD), last);
+    }
     let distance = distance - out.len() as i64;
-    let bytes = match (condition, out.len()) {
+    let bytes = match (jump, out.len()) {
         (_, 0) => return Some(()),
-        (None, 2) => encode::jmp8(distance as i8),
-        (None, _) => encode::jmp32(distance as i32),
-        (Some(cc), 2) => encode::jcc8(cc.number(), distance as i8),
-        (Some(cc), _) => encode::jcc32(cc.number(), distance as i32),
+        (Jump::Always, 2) => encode::jmp8(distance as i8),
+        (Jump::Always, _) => encode::jmp32(distance as i32),
+        (Jump::If(cc) | Jump::Guarded(cc), 2) => encode::jcc8(cc.number(), distance as i8),
+        (Jump::If(cc) | Jump::Guarded(cc), _) => encode::jcc32(cc.number(), distance as i32),
     };
     out.copy_from_slice(&bytes.padded()[..out.len()]);
     Some(())

@@ -3,6 +3,7 @@
 use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
 
+use super::branch::Jump;
 use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
 use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, Hole, X86_64, gpr};
@@ -11,19 +12,28 @@ use crate::port::{Calls, NONE_LEFT, Target};
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
+        // Another program may be in the function's place, or watch it.
+        if self.options.patchable {
+            self.await_path();
+        }
         self.put(encode::call_rel());
         self.code.patch_last(layout::Target::Label(target));
+        if self.options.patchable {
+            self.resume_path();
+        }
     }
 
     fn call_helper(&mut self, address: u64) {
+        self.await_call();
         self.environment(SIXTH);
         if self.reaches(address) {
             self.put(encode::call_rel());
             self.code.patch_last(layout::Target::Address(address));
         } else {
             self.put(encode::mov_ri(Gpr::RAX, address));
-            self.put(encode::call_r(Gpr::RAX));
+            self.call_to(Gpr::RAX);
         }
+        self.begin_path();
     }
 
     fn note_printed(&mut self, address: u64) {
@@ -51,14 +61,37 @@ impl Calls for Emitter<'_> {
         self.put(encode::store_i(Size::B4, Mem::at(environment, RunEnv::THROWN), thrown.into()));
     }
 
+    fn charge(&mut self, weight: u32, negative: Label) {
+        let environment = if self.counts { SCRATCH } else { ENV };
+        self.environment(environment);
+        let units = Mem::at(environment, RunEnv::UNITS);
+        self.put(encode::alu_mi(Group1::Sub, Width::W32, units, weight as i32));
+        self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::Negative), target: negative });
+    }
+
+    fn poll(&mut self, address: u64, go_on: Label) {
+        // An even number, so that the stack stays aligned.
+        const CLOBBERED: [Gpr; 6] = [Gpr::RAX, Gpr::RDI, Gpr::RSI, Gpr::RDX, Gpr::RCX, Gpr::R8];
+        for reg in CLOBBERED {
+            self.put(encode::push(reg));
+        }
+        self.call_helper(address);
+        self.put(encode::test_rr(Width::W32, Gpr::RAX, Gpr::RAX));
+        for reg in CLOBBERED.into_iter().rev() {
+            self.put(encode::pop(reg)); // the flags stay
+        }
+        self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::Equal), target: go_on });
+    }
+
     fn mov_address(&mut self, dst: Reg, address: u64) {
         self.address(gpr(dst), address);
     }
 
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>> {
+        self.await_path();
         if self.frame.is_empty() {
             self.put(encode::test_ri(Width::W32, ENV, 1 << NONE_LEFT));
-            self.code.fragment(Fragment::Jump { jump: Some(Cc::NotEqual), target: behind });
+            self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::NotEqual), target: behind });
             self.put(encode::alu_ri(Group1::Add, Width::W64, ENV, 1));
             self.code.fragment(Fragment::Site);
             self.put(encode::alu_ri(Group1::Sub, Width::W64, ENV, 1));
@@ -73,6 +106,7 @@ impl Calls for Emitter<'_> {
     }
 
     fn tail_call(&mut self, target: Target, extended: bool) {
+        self.await_path();
         let index = if extended { gpr(Reg::R3) } else { SCRATCH };
         if !matches!(target, Target::At(_)) && !extended {
             self.put(encode::mov_rr(Width::W32, index, gpr(Reg::R3)));
@@ -84,8 +118,12 @@ impl Calls for Emitter<'_> {
                 (None, Mem::at(SCRATCH, 0))
             }
             Target::Table(table) => {
-                self.put(encode::alu_ri(Group1::Cmp, Width::W32, index, table.len as i32));
+                match self.hidden(SCRATCH2, Width::W32, table.len as i32) {
+                    true => self.put(encode::alu_rr(Group1::Cmp, Width::W32, index, SCRATCH2)),
+                    false => self.put(encode::alu_ri(Group1::Cmp, Width::W32, index, table.len as i32)),
+                }
                 let outside = self.skip(Some(Cc::AboveOrEqual));
+                self.await_path();
                 self.address(SCRATCH2, table.entries);
                 (Some(outside), Mem::indexed(SCRATCH2, index, Scale::X8, 0))
             }
@@ -93,6 +131,7 @@ impl Calls for Emitter<'_> {
                 let table = gpr(Reg::R2);
                 self.put(encode::alu_rm(Group1::Cmp, Width::W32, index, Mem::at(table, ProgramTable::LEN)));
                 let outside = self.skip(Some(Cc::AboveOrEqual));
+                self.await_path();
                 self.put(encode::load(Size::B8, false, SCRATCH2, Mem::at(table, ProgramTable::ENTRIES)));
                 (Some(outside), Mem::indexed(SCRATCH2, index, Scale::X8, 0))
             }
@@ -102,7 +141,7 @@ impl Calls for Emitter<'_> {
         let empty = self.skip(Some(Cc::Equal));
         let exhausted = self.count();
         self.unwind();
-        self.put(encode::jmp_r(SCRATCH));
+        self.jump_to(SCRATCH);
         for hole in [outside, Some(empty), Some(exhausted)].into_iter().flatten() {
             self.land(hole);
         }
@@ -120,16 +159,22 @@ impl Calls for Emitter<'_> {
             self.put(encode::zero(Gpr::RAX));
         }
         match i32::try_from(array.max_entries) {
+            Ok(max) if self.hidden(SCRATCH2, Width::W32, max) => {
+                self.put(encode::alu_rr(Group1::Cmp, Width::W32, SCRATCH, SCRATCH2));
+            }
             Ok(max) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, max)),
             Err(_) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, array.max_entries as i32)),
         }
+        self.set_ones();
         let hole = match missing {
             Some((target, _)) => {
-                self.code.fragment(Fragment::Jump { jump: Some(Cc::AboveOrEqual), target });
+                // Where it is taken by mistake, `r0` is null, which leads nowhere.
+                self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::AboveOrEqual), target });
                 None
             }
             None => Some(self.skip(Some(Cc::AboveOrEqual))),
         };
+        self.stayed(Cc::AboveOrEqual);
         let scale = match array.stride {
             1 => Some(Scale::X1),
             2 => Some(Scale::X2),
@@ -194,10 +239,10 @@ impl Emitter<'_> {
                 self.put(encode::shift_ri(Shift::Shl, Width::W64, reg, factor.trailing_zeros() as u8));
             }
         } else if let Ok(factor) = i32::try_from(factor) {
-            self.put(encode::imul_rri(Width::W64, reg, reg, factor));
+            self.mul_imm(Width::W64, reg, reg, factor, SCRATCH2);
         } else {
-            self.put(encode::mov_ri(Gpr::R10, factor.into()));
-            self.put(encode::imul_rr(Width::W64, reg, Gpr::R10));
+            self.constant(SCRATCH2, factor.into());
+            self.put(encode::imul_rr(Width::W64, reg, SCRATCH2));
         }
     }
 

@@ -25,10 +25,11 @@ impl Emitter<'_> {
     /// `dst /= src` or `dst %= src`, unsigned. A constant is not zero.
     pub(super) fn divide(&mut self, remainder: bool, width: Width, dst: Reg, src: Operand, live: RegSet) {
         let dst = gpr(dst);
+        self.lend();
         if let Operand::Imm(imm) = src
             && self.divide_by_constant(remainder, width, dst, imm, live)
         {
-            return;
+            return self.give_back();
         }
         let divisor = self.divisor(width, src);
         let dividend = self.save(dst, live);
@@ -48,6 +49,7 @@ impl Emitter<'_> {
             }
         }
         self.keep_result(remainder, dst, live);
+        self.give_back();
     }
 
     /// `dst s/= src` or `dst s%= src`. A constant is neither 0 nor -1.
@@ -60,6 +62,7 @@ impl Emitter<'_> {
         live: RegSet,
     ) {
         let dst = gpr(dst);
+        self.lend();
         let divisor = self.divisor(width, src);
         // With a divisor of 0 or -1, the quotient is dividend * divisor and the remainder is
         // dividend * (divisor + 1): no division is needed, and no other divisor traps.
@@ -82,6 +85,7 @@ impl Emitter<'_> {
         if let Some(done) = special {
             self.land(done);
         }
+        self.give_back();
     }
 
     /// Divides by a multiplication, if possible; returns whether it was.
@@ -124,7 +128,7 @@ impl Emitter<'_> {
             if dst == Gpr::RDX && width == Width::W64 {
                 self.copy(dst, SAVED_RDX);
             }
-            self.put(encode::imul_rri(width, SCRATCH, SCRATCH, imm));
+            self.mul_imm(width, SCRATCH, SCRATCH, imm, SCRATCH2);
             self.put(encode::alu_rr(Group1::Sub, width, dst, SCRATCH));
         } else {
             self.put(encode::mov_rr(width, dst, SCRATCH));
@@ -140,9 +144,9 @@ impl Emitter<'_> {
         self.put(encode::mov_rr(Width::W32, SCRATCH, x));
         self.shift_right(Width::W32, SCRATCH, magic.before);
         match i32::try_from(magic.multiplier) {
-            Ok(multiplier) => self.put(encode::imul_rri(Width::W64, SCRATCH, SCRATCH, multiplier)),
+            Ok(multiplier) => self.mul_imm(Width::W64, SCRATCH, SCRATCH, multiplier, SCRATCH2),
             Err(_) => {
-                self.put(encode::mov_ri(SCRATCH2, magic.multiplier));
+                self.constant(SCRATCH2, magic.multiplier);
                 self.put(encode::imul_rr(Width::W64, SCRATCH, SCRATCH2));
             }
         }
@@ -162,7 +166,7 @@ impl Emitter<'_> {
     fn quotient64(&mut self, magic: Magic, x: Gpr) {
         self.copy(Gpr::RDX, x);
         self.shift_right(Width::W64, Gpr::RDX, magic.before);
-        self.put(encode::mov_ri(SCRATCH, magic.multiplier));
+        self.constant(SCRATCH, magic.multiplier);
         self.put(encode::mulx(Width::W64, SCRATCH, SCRATCH2, SCRATCH));
         if magic.wide {
             self.put(encode::alu_rr(Group1::Sub, Width::W64, Gpr::RDX, SCRATCH));
@@ -191,7 +195,7 @@ impl Emitter<'_> {
                     Width::W32 => u64::from(imm as u32),
                     Width::W64 => i64::from(imm) as u64,
                 };
-                self.put(encode::mov_ri(SCRATCH, value));
+                self.constant(SCRATCH, value);
                 SCRATCH
             }
         }

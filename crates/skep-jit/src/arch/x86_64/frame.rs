@@ -104,6 +104,10 @@ impl Frames for Emitter<'_> {
         if frame.pointer {
             self.zero_stack(spec.zeroed);
         }
+        // Who calls a function that may be watched has waited.
+        if first || self.options.patchable {
+            self.begin_path();
+        }
         if let Some(budget) = spec.budget {
             self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, budget), MAX_LOOPS as i32));
         }
@@ -128,6 +132,7 @@ impl Frames for Emitter<'_> {
         // With the return address that makes 16 bytes.
         self.put(encode::push(ENV));
         self.copy(ENV, SIXTH);
+        self.begin_path();
         self.call_local(target);
         self.put(encode::pop(ENV));
         self.put(encode::ret());

@@ -7,6 +7,7 @@
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Mem, Scale};
+use super::regs::SCRATCH;
 use super::{Emitter, gpr};
 use crate::port::Memory;
 use crate::port::operand::{Address, Index};
@@ -23,6 +24,10 @@ impl Memory for Emitter<'_> {
     }
 
     fn store(&mut self, size: Size, address: Address, src: Operand) {
+        let src = match self.hidden_store(SCRATCH, size, src) {
+            Ok(src) => src,
+            Err(hidden) => return self.put(encode::store_r(size, place(address), hidden)),
+        };
         let bytes = match src {
             Operand::Reg(src) => encode::store_r(size, place(address), gpr(src)),
             Operand::Imm(imm) => encode::store_i(size, place(address), imm),

@@ -114,3 +114,17 @@ pub(crate) unsafe fn call(entry: crate::Entry, r1: u64, r2: u64, env: *mut RunEn
     let lost = unsafe { skep_jit_test_call(entry.address(), r1, r2, env, &mut result) };
     (result, lost)
 }
+
+/// The code with every conditional jump turned round.
+pub(crate) fn mistaken(code: &[u8]) -> Vec<u8> {
+    let mut turned = code.to_vec();
+    for insn in &mut iced_x86::Decoder::with_ip(64, code, 0, iced_x86::DecoderOptions::NONE) {
+        let at = insn.ip() as usize;
+        match (insn.is_jcc_short(), insn.is_jcc_near()) {
+            (true, _) => turned[at] ^= 1,
+            (_, true) => turned[at + 1] ^= 1,
+            _ => {}
+        }
+    }
+    turned
+}

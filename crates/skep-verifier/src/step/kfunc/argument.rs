@@ -91,6 +91,15 @@ impl Transfer<'_> {
                 self.kfunc_object(state, prototype, at, &value, (*ty, name, *bytes), known)?;
             }
             What::Map => {
+                if let Kind::Object { ty, .. } = value.kind {
+                    let words = format!(
+                        "kernel function {who} args#{at} expected pointer to STRUCT bpf_map but R{} has a pointer to \
+                         STRUCT {}",
+                        reg.number(),
+                        self.type_name(ty).trim_start_matches("struct ")
+                    );
+                    return Err(self.wrong(prototype, reg, "a map", &value).in_linux(words));
+                }
                 self.map_argument(&prototype.proto, reg, &value)?;
             }
             What::String => {

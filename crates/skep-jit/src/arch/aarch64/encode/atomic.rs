@@ -57,3 +57,13 @@ pub(crate) const fn store_release(size: Size, rt: Gpr, rn: Gpr) -> Word {
 pub(crate) const fn dmb_ish() -> Word {
     Word(0xd503_3bbf)
 }
+
+/// `ssbb`: no load behind it reads what was in memory before a store in front of it to the same address.
+pub(crate) const fn ssbb() -> Word {
+    Word(0xd503_309f)
+}
+
+/// `dsb nsh`: nothing behind it begins before all accesses in front of it are done.
+pub(crate) const fn dsb_nsh() -> Word {
+    Word(0xd503_379f)
+}

@@ -75,6 +75,17 @@ pub(crate) const fn nop() -> Word {
     hint(0)
 }
 
+/// `isb`: what is behind it is fetched anew when everything in front of it is done.
+pub(crate) const fn isb() -> Word {
+    Word(0xd503_3fdf)
+}
+
+/// `csdb`: what conditional instructions in front of it choose is not predicted. Does nothing on processors that
+/// do not predict it.
+pub(crate) const fn csdb() -> Word {
+    hint(20)
+}
+
 /// `bti c`: calls may lead here. Does nothing on processors without branch target identification.
 pub(crate) const fn bti_c() -> Word {
     hint(34)

@@ -276,6 +276,11 @@ pub(crate) const fn csel(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Wor
     Word(0x1a80_0000).width(width).m(rm).with(cc.number() as u32, 12).n(rn).d(rd)
 }
 
+/// `csinv rd, rn, rm, cc`: `rn` if the condition holds, else the complement of `rm`.
+pub(crate) const fn csinv(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Word {
+    Word(0x5a80_0000).width(width).m(rm).with(cc.number() as u32, 12).n(rn).d(rd)
+}
+
 /// `rev16 rd, rn`: swaps the two bytes of every half word.
 pub(crate) const fn rev16(width: Width, rd: Gpr, rn: Gpr) -> Word {
     one_source(1, width, rd, rn)

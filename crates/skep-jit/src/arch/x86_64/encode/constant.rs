@@ -15,6 +15,26 @@ pub(crate) const fn mov_ri(dst: Gpr, value: u64) -> Bytes {
     }
 }
 
+/// `mov dst, value` of 32 bits. Every value has the same form.
+pub(crate) const fn mov_r32(dst: Gpr, value: u32) -> Bytes {
+    opcode_reg(Width::W32, 0xb8, dst).dword(value.cast_signed())
+}
+
+/// `mov dst, value`, sign-extended. Every value has the same form.
+pub(crate) const fn mov_sign_extended(dst: Gpr, value: i32) -> Bytes {
+    rr(Opcode::one(0xc7).width(Width::W64), 0, dst).dword(value)
+}
+
+/// `mov dst, value` of 64 bits. Every value has the same form.
+pub(crate) const fn mov_r64(dst: Gpr, value: u64) -> Bytes {
+    opcode_reg(Width::W64, 0xb8, dst).qword(value)
+}
+
+/// `xor dst, value`, sign-extended. Every value has the same form.
+pub(crate) const fn xor_ri(width: Width, dst: Gpr, value: i32) -> Bytes {
+    rr(Opcode::one(0x81).width(width), Group1::Xor as u8, dst).dword(value)
+}
+
 /// `xor dst, dst`: zero, at the price of the flags.
 pub(crate) const fn zero(dst: Gpr) -> Bytes {
     alu_rr(Group1::Xor, Width::W32, dst, dst)

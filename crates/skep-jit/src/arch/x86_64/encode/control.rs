@@ -13,6 +13,8 @@ pub(crate) enum Cc {
     NotEqual = 5,
     BelowOrEqual = 6,
     Above = 7,
+    Negative = 8,
+    NotNegative = 9,
     Less = 12,
     GreaterOrEqual = 13,
     LessOrEqual = 14,
@@ -32,6 +34,8 @@ impl Cc {
             Self::Equal => Self::NotEqual,
             Self::NotEqual => Self::Equal,
             Self::BelowOrEqual => Self::Above,
+            Self::Negative => Self::NotNegative,
+            Self::NotNegative => Self::Negative,
             Self::Above => Self::BelowOrEqual,
             Self::Less => Self::GreaterOrEqual,
             Self::GreaterOrEqual => Self::Less,
@@ -69,6 +73,21 @@ pub(crate) const fn trap() -> Bytes {
 /// `endbr64`: where an indirect branch may lead.
 pub(crate) const fn endbr64() -> Bytes {
     Bytes::new().byte(0xf3).byte(0x0f).byte(0x1e).byte(0xfa)
+}
+
+/// `lfence`: nothing behind it begins before everything in front of it is done.
+pub(crate) const fn lfence() -> Bytes {
+    Bytes::new().byte(0x0f).byte(0xae).byte(0xe8)
+}
+
+/// `pause`
+pub(crate) const fn pause() -> Bytes {
+    Bytes::new().byte(0xf3).byte(0x90)
+}
+
+/// `call rel32` over that many bytes.
+pub(crate) const fn call_near(disp: i32) -> Bytes {
+    Bytes::new().byte(0xe8).dword(disp)
 }
 
 /// `call reg`

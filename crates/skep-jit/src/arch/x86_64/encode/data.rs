@@ -2,7 +2,7 @@
 
 use skep_isa::{Size, Width};
 
-use super::{Bytes, Gpr, Mem, Opcode, as_i8, rm, rr, vex};
+use super::{Bytes, Cc, Gpr, Mem, Opcode, as_i8, rm, rr, vex};
 
 /// Arithmetic of the classical group: opcode `8 * n + form`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,14 @@ pub(crate) const fn alu_ri(op: Group1, width: Width, dst: Gpr, imm: i32) -> Byte
     }
 }
 
+/// `op [mem], imm`, the immediate sign-extended.
+pub(crate) const fn alu_mi(op: Group1, width: Width, mem: Mem, imm: i32) -> Bytes {
+    match as_i8(imm) {
+        Some(imm) => rm(Opcode::one(0x83).width(width), op as u8, mem).byte(imm),
+        None => rm(Opcode::one(0x81).width(width), op as u8, mem).dword(imm),
+    }
+}
+
 /// `cmp byte [mem], imm`
 pub(crate) const fn cmp_byte(mem: Mem, imm: u8) -> Bytes {
     rm(Opcode::one(0x80), Group1::Cmp as u8, mem).byte(imm)
@@ -174,6 +182,21 @@ pub(crate) const fn rorx(width: Width, dst: Gpr, src: Gpr, count: u8) -> Bytes {
 /// `mulx high, low, src` (BMI2): `rdx * src`. Leaves the flags alone.
 pub(crate) const fn mulx(width: Width, high: Gpr, low: Gpr, src: Gpr) -> Bytes {
     vex(2, 3, width, high, low.number(), 0xf6, src)
+}
+
+/// `cmovcc dst, src`. Leaves the flags alone.
+pub(crate) const fn cmov(cc: Cc, dst: Gpr, src: Gpr) -> Bytes {
+    rr(Opcode::two(0x40 | cc.number()).width(Width::W64), dst.number(), src)
+}
+
+/// `movq xmm0, src`
+pub(crate) const fn movq_to_xmm0(src: Gpr) -> Bytes {
+    rr(Opcode::two(0x6e).prefix(0x66).width(Width::W64), 0, src)
+}
+
+/// `movq dst, xmm0`
+pub(crate) const fn movq_from_xmm0(dst: Gpr) -> Bytes {
+    rr(Opcode::two(0x7e).prefix(0x66).width(Width::W64), 0, dst)
 }
 
 /// `bswap reg`

@@ -331,6 +331,22 @@ fn comparisons_of_bytes_in_memory() {
 }
 
 #[test]
+fn operations_on_memory_with_immediates() {
+    for mem in places() {
+        for width in WIDTHS {
+            for (op, mnemonic) in GROUP1 {
+                for imm in IMMEDIATES {
+                    let insn = decode(alu_mi(op, width, mem, imm));
+                    assert_eq!(insn.mnemonic(), mnemonic);
+                    assert_eq!(operands(&insn)[0], m(full(width), mem));
+                    assert_eq!(insn.immediate(1) as i32, imm, "{insn}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn stores() {
     for mem in places() {
         for size in Size::ALL {
@@ -393,6 +409,8 @@ fn jumps() {
         (Cc::NotEqual, Mnemonic::Jne),
         (Cc::BelowOrEqual, Mnemonic::Jbe),
         (Cc::Above, Mnemonic::Ja),
+        (Cc::Negative, Mnemonic::Js),
+        (Cc::NotNegative, Mnemonic::Jns),
         (Cc::Less, Mnemonic::Jl),
         (Cc::GreaterOrEqual, Mnemonic::Jge),
         (Cc::LessOrEqual, Mnemonic::Jle),

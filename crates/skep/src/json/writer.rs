@@ -1,234 +1,21 @@
-//! Bytes as JSON and back, by their type.
-//!
-//! ```text
-//!   struct { __u16 port; char name[6]; }   50 00 65 74 68 30 00 00   <->   { "port": 80, "name": "eth0" }
-//! ```
-//!
-//! The invariant: what [`Shape::json`] makes of bytes, [`Shape::bytes`] makes the same bytes of. Where a type cannot
-//! say it (padding that is not zero, text that is none), the bytes themselves stand there: `["0x50", "0x00"]`.
-//!
-//! Numbers beyond 2^53, of which many readers of JSON lose digits, are decimal strings.
+//! JSON as bytes.
 
+use super::Mismatch;
+use super::shape::{Walk, is_char};
 use serde_json::{Map, Value};
-use skep::Btf;
-use skep_btf::{Kind, Member, Type};
-use std::cell::Cell;
+use skep_btf::{Btf, Kind, Member, Type};
 use std::collections::BTreeSet;
 
-/// The most structures and arrays inside each other.
-const MAX_DEPTH: u32 = 32;
-/// The most members and elements that are looked at for one value: an object's types may refer to each other in
-/// exponentially many ways.
-const MAX_STEPS: u32 = 1 << 24;
-/// The largest number that every reader of JSON keeps: 2^53 - 1.
-const EXACT: u64 = (1 << 53) - 1;
-
-/// How the bytes of a key or value are read.
-#[derive(Clone, Copy)]
-pub(crate) struct Shape<'a> {
-    /// The object's types and the type; without them numbers have 1, 2, 4 or 8 bytes, and all else is bytes.
-    pub(crate) ty: Option<(&'a Btf, u32)>,
-    pub(crate) size: usize,
-}
-
-/// How deep a walk through types is, and how many steps are left to it.
-#[derive(Clone, Copy)]
-struct Walk<'w> {
-    depth: u32,
-    steps: &'w Cell<u32>,
-}
-
-impl Walk<'_> {
-    /// One step, into a member or element; `None` at a limit.
-    fn inside(self) -> Option<Self> {
-        self.steps.set(self.steps.get().checked_sub(1)?);
-        (self.depth < MAX_DEPTH).then_some(Self { depth: self.depth + 1, ..self })
-    }
-}
-
-/// Why a JSON value cannot be the bytes: where in it, and what is wrong.
-#[derive(Debug)]
-pub(crate) struct Mismatch {
-    path: String,
-    text: String,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.path, self.text)
-    }
-}
-
-impl<'a> Shape<'a> {
-    /// The bytes of a value. `name` is what errors call it.
-    pub(crate) fn bytes(&self, name: &str, value: &Value) -> Result<Vec<u8>, Mismatch> {
-        let mut out = vec![0; self.size];
-        let mut writer = Writer { path: name.to_owned() };
-        let steps = Cell::new(MAX_STEPS);
-        match self.ty {
-            Some((btf, ty)) => writer.put(btf, ty, value, &mut out, Walk { depth: 0, steps: &steps })?,
-            None => writer.untyped(value, &mut out)?,
-        }
-        Ok(out)
-    }
-
-    /// The JSON of bytes.
-    pub(crate) fn json(&self, bytes: &[u8]) -> Value {
-        let steps = Cell::new(MAX_STEPS);
-        let read = match self.ty {
-            Some((btf, ty)) => read(btf, ty, bytes, Walk { depth: 0, steps: &steps }),
-            None => unsigned(bytes).map(number),
-        };
-        let exact = |value: &Value| self.bytes("", value).is_ok_and(|again| again == bytes);
-        read.filter(exact).unwrap_or_else(|| raw(bytes))
-    }
-}
-
-/// A number, as a string if readers might lose digits of it.
-pub(crate) fn number(number: u64) -> Value {
-    if number > EXACT { number.to_string().into() } else { number.into() }
-}
-
-fn signed_number(number: i64) -> Value {
-    if number.unsigned_abs() > EXACT { number.to_string().into() } else { number.into() }
-}
-
-/// Serializes a number as [`number`] says.
-pub(crate) fn lossless<S: serde::Serializer>(n: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serde::Serialize::serialize(&number(*n), serializer)
-}
-
-/// Bytes as they are.
-fn raw(bytes: &[u8]) -> Value {
-    bytes.iter().map(|byte| Value::from(format!("0x{byte:02x}"))).collect()
-}
-
-fn unsigned(bytes: &[u8]) -> Option<u64> {
-    Some(match *bytes {
-        [a] => a.into(),
-        [a, b] => u16::from_ne_bytes([a, b]).into(),
-        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
-        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-        _ => return None,
-    })
-}
-
-/// The same with a sign.
-fn signed(bytes: &[u8]) -> Option<i64> {
-    let unused = 64 - 8 * bytes.len() as u32;
-    Some((unsigned(bytes)? << unused).cast_signed() >> unused)
-}
-
-fn read(btf: &Btf, id: u32, bytes: &[u8], walk: Walk<'_>) -> Option<Value> {
-    let walk = walk.inside()?;
-    let ty = btf.resolve(id).ok()?;
-    Some(match ty.kind {
-        Kind::Int if ty.int()?.is_bool => match bytes {
-            [byte @ (0 | 1)] => (*byte == 1).into(),
-            _ => return None,
-        },
-        Kind::Enum | Kind::Enum64 => {
-            let value = if ty.is_signed() { signed(bytes)?.cast_unsigned() } else { unsigned(bytes)? };
-            match ty.enumerators().find(|one| one.value == value).and_then(|one| one.name().ok()) {
-                Some(name) => name.into(),
-                None if ty.is_signed() => signed_number(value.cast_signed()),
-                None => number(value),
-            }
-        }
-        Kind::Int | Kind::Ptr if ty.is_signed() => signed_number(signed(bytes)?),
-        Kind::Int | Kind::Ptr => number(unsigned(bytes)?),
-        Kind::Float => match *bytes {
-            [a, b, c, d] => f64::from(f32::from_ne_bytes([a, b, c, d])).into(),
-            [a, b, c, d, e, f, g, h] => f64::from_ne_bytes([a, b, c, d, e, f, g, h]).into(),
-            _ => return None,
-        },
-        Kind::Array => {
-            let array = ty.array()?;
-            if is_char(btf, array.element) {
-                return Some(text(bytes).unwrap_or_else(|| raw(bytes)));
-            }
-            let each = btf.size(array.element).ok().filter(|size| *size > 0)? as usize;
-            let one = |bytes| Some(read(btf, array.element, bytes, walk).unwrap_or_else(|| raw(bytes)));
-            bytes.chunks_exact(each).map(one).collect::<Option<_>>()?
-        }
-        Kind::Struct | Kind::Union => {
-            let mut object = Map::new();
-            read_members(btf, &ty, bytes, &mut object, walk)?;
-            object.into()
-        }
-        _ => return None,
-    })
-}
-
-/// Reads the members of a structure; those without a name have members of their own. Of a union it reads the largest.
-fn read_members(
-    btf: &Btf,
-    ty: &Type<'_>,
-    bytes: &[u8],
-    into: &mut Map<String, Value>,
-    walk: Walk<'_>,
-) -> Option<()> {
-    let size = |member: &Member<'_>| btf.size(member.ty).unwrap_or(0);
-    let most = ty.members().map(|member| size(&member)).max();
-    let largest = ty.members().position(|member| Some(size(&member)) == most);
-    for (index, member) in ty.members().enumerate() {
-        if ty.kind == Kind::Union && Some(index) != largest {
-            continue;
-        }
-        if member.bits > 0 {
-            let word = bits(bytes, &member)?;
-            let unused = 64 - member.bits;
-            let is_signed = btf.resolve(member.ty).ok()?.is_signed();
-            let value = match is_signed {
-                true => signed_number((word << unused).cast_signed() >> unused),
-                false => number(word),
-            };
-            into.insert(member.name().ok()?.to_owned(), value);
-            continue;
-        }
-        let start = (member.bit_offset / 8) as usize;
-        let part = bytes.get(start..start.checked_add(size(&member) as usize)?)?;
-        if member.is_anonymous() {
-            read_members(btf, &btf.resolve(member.ty).ok()?, part, into, walk.inside()?)?;
-        } else {
-            let value = read(btf, member.ty, part, walk).unwrap_or_else(|| raw(part));
-            into.insert(member.name().ok()?.to_owned(), value);
-        }
-    }
-    Some(())
-}
-
-/// The value of a bit field of at most 64 bits, on a little-endian machine.
-fn bits(bytes: &[u8], member: &Member<'_>) -> Option<u64> {
-    let (first, count) = (member.bit_offset as usize, member.bits as usize);
-    if count > 64 {
-        return None;
-    }
-    let bit = |at: usize| Some(u64::from(bytes.get(at / 8)? >> (at % 8) & 1));
-    (0..count).try_fold(0, |word, at| Some(word | bit(first + at)? << at))
-}
-
-fn is_char(btf: &Btf, id: u32) -> bool {
-    let ty = btf.resolve(id);
-    ty.is_ok_and(|ty| {
-        ty.kind == Kind::Int && ty.size() == Some(1) && ty.name().is_ok_and(|name| name == "char")
-    })
-}
-
-/// Text that ends with a zero or the array, with zeroes behind it.
-fn text(bytes: &[u8]) -> Option<Value> {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let (text, rest) = bytes.split_at(end);
-    let text = std::str::from_utf8(text).ok().filter(|_| rest.iter().all(|byte| *byte == 0))?;
-    Some(text.into())
-}
-
 /// Writes values, and remembers where in them it is.
-struct Writer {
+pub(super) struct Writer {
     path: String,
 }
 
 impl Writer {
+    pub(super) fn new(name: &str) -> Self {
+        Self { path: name.to_owned() }
+    }
+
     fn refuse<T>(&self, text: String) -> Result<T, Mismatch> {
         Err(Mismatch { path: self.path.clone(), text })
     }
@@ -245,7 +32,7 @@ impl Writer {
         result
     }
 
-    fn put(
+    pub(super) fn put(
         &mut self,
         btf: &Btf,
         id: u32,
@@ -431,7 +218,7 @@ impl Writer {
         Ok(())
     }
 
-    fn untyped(&self, value: &Value, out: &mut [u8]) -> Result<(), Mismatch> {
+    pub(super) fn untyped(&self, value: &Value, out: &mut [u8]) -> Result<(), Mismatch> {
         if let Some(bytes) = raw_bytes(value, out.len()) {
             out.copy_from_slice(&bytes);
             return Ok(());
@@ -518,58 +305,5 @@ fn brief(value: &Value) -> String {
         Value::Object(_) => "an object".to_owned(),
         Value::String(text) if text.chars().count() > 40 => "a long string".to_owned(),
         other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Shape, raw};
-    use serde_json::json;
-    use skep::Object;
-    use skep_btf::Kind;
-
-    fn object() -> Object {
-        Object::parse(include_bytes!("../../tests/objects/filled.bpf.o")).unwrap()
-    }
-
-    fn shape<'a>(object: &'a Object, name: &str) -> Shape<'a> {
-        let btf = object.types().unwrap();
-        let ty = btf.find(name, Kind::Struct).unwrap();
-        Shape { ty: Some((btf, ty)), size: btf.size(ty).unwrap() as usize }
-    }
-
-    #[test]
-    fn any_bytes_come_back_from_their_json() {
-        let object = object();
-        let mut random = 1u64;
-        for name in ["rule", "action", "prefix"] {
-            let shape = shape(&object, name);
-            for round in 0..2000 {
-                let mut byte = || {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    // Zeroes and letters often, so that some text and padding is clean.
-                    let byte = (random >> 56) as u8;
-                    if round % 3 == 0 { byte } else { [0, b'a', byte][byte as usize % 3] }
-                };
-                let bytes: Vec<u8> = (0..shape.size).map(|_| byte()).collect();
-                let json = shape.json(&bytes);
-                assert_eq!(shape.bytes("value", &json).unwrap(), bytes, "{json}");
-            }
-        }
-    }
-
-    #[test]
-    fn bytes_stand_where_the_type_cannot_say_them() {
-        let object = object();
-        let rule = shape(&object, "rule");
-        let mut bytes = *b"\x50\x00\x06eth0\0\0\0\0\0";
-        assert_eq!(rule.json(&bytes), json!({ "port": 80, "protocol": 6, "name": "eth0" }));
-        bytes[10] = b'x';
-        assert_eq!(rule.json(&bytes)["name"], raw(b"eth0\0\0\0x"));
-        bytes[11] = 1;
-        assert_eq!(rule.json(&bytes), raw(&bytes), "padding");
-        let untyped = Shape { ty: None, size: 3 };
-        assert_eq!(untyped.json(&[1, 2, 255]), json!(["0x01", "0x02", "0xff"]));
-        assert_eq!(Shape { ty: None, size: 4 }.json(&[1, 2, 0, 0]), json!(513));
     }
 }

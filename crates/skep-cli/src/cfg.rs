@@ -1,0 +1,214 @@
+//! `skep cfg`: the control flow of a verified program, as a graph of basic blocks.
+//!
+//! ```text
+//!   [ 0: r6 = r1        ]           an edge is green where a condition holds, red where it does not;
+//!   [ 1: if r2 > r3 ... ]           calls of functions are dashed
+//!      | else      | then
+//! ```
+//!
+//! In SVG, blocks stand below one another in the program's order, and jumps take lanes beside them; in DOT, Graphviz
+//! places them. Instructions are those that are compiled: jumps that the verifier decided are decided here.
+
+mod svg;
+
+use crate::dump;
+use crate::facts;
+use crate::failure::Failure;
+use crate::object::{self, choose, program_type};
+use crate::output;
+use skep::abi::ProgramType;
+use skep::isa::{CallTarget, Imm64, Insn};
+use skep::{ProgramOptions, Verified, VerifyOptions};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The longest line of source in a block, in characters.
+const LINE: usize = 80;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// BPF object file; `-` is standard input.
+    #[arg(value_name = "OBJ")]
+    object: PathBuf,
+    /// The program; optional if the object has only one.
+    #[arg(value_name = "NAME")]
+    prog: Option<String>,
+    /// The program's type, instead of the one that its section selects.
+    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
+    program_type: Option<&'static ProgramType>,
+    /// Length of the buffer, in bytes, for programs of type raw.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    data_len: u32,
+    /// The types of the kernel or host that the program is for.
+    #[arg(long, value_name = "FILE")]
+    btf: Vec<PathBuf>,
+    /// Draw the graph into this file as SVG, instead of printing it in DOT; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Instructions that are always executed one after another.
+#[derive(Debug, PartialEq)]
+struct Block {
+    /// The first slot, and the one behind the last.
+    start: usize,
+    end: usize,
+    edges: Vec<(usize, Edge)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Edge {
+    /// The only way on.
+    Next,
+    Then,
+    Else,
+    /// A function of the program that it calls, or whose address it takes.
+    Call,
+}
+
+/// Runs the command.
+pub(crate) fn main(args: &Args) -> Result<(), Failure> {
+    let mut object = object::open(&args.object)?;
+    crate::target::set(&mut object, &args.btf, None, None)?;
+    let name = choose(&object, args.prog.as_deref())?;
+    let options = ProgramOptions {
+        program_type: args.program_type,
+        buffer_len: args.data_len,
+        ..ProgramOptions::default()
+    };
+    let program = object.verify_with(&name, options, VerifyOptions::default())?;
+    let before = object.linked(&name, options)?.insns;
+    let blocks = blocks(program.insns());
+    let facts = facts::of(&program, &before);
+    let sources = dump::sources(&program);
+    let labels: Vec<_> = blocks.iter().map(|block| label(&program, &facts, &sources, block)).collect();
+    match &args.svg {
+        None => output::text(&dot(&name, &labels, &blocks)),
+        Some(path) => save(path, &svg::picture(&name, &labels, &blocks)),
+    }
+}
+
+fn save(path: &Path, picture: &str) -> Result<(), Failure> {
+    match object::is_stdin(path) {
+        true => output::text(picture),
+        false => std::fs::write(path, picture)
+            .map_err(|error| Failure::Refused(format!("cannot write {}: {error}", path.display()))),
+    }
+}
+
+/// The slots that follow an instruction in a run of its function.
+fn successors(insns: &[Insn], slot: usize) -> Vec<(usize, Edge)> {
+    let jump = |offset: i64| (slot as i64 + 1 + offset) as usize;
+    match &insns[slot] {
+        Insn::Exit => Vec::new(),
+        Insn::Jump { offset, .. } => vec![(jump((*offset).into()), Edge::Next)],
+        Insn::JumpIf { offset, .. } => {
+            vec![(jump((*offset).into()), Edge::Then), (slot + 1, Edge::Else)]
+        }
+        Insn::MayGoto { offset } => vec![(jump((*offset).into()), Edge::Then), (slot + 1, Edge::Else)],
+        _ => vec![(slot + 1, Edge::Next)],
+    }
+}
+
+/// The function that an instruction calls or takes the address of.
+fn callee(insn: &Insn, slot: usize) -> Option<usize> {
+    match insn {
+        Insn::Call { target: CallTarget::Local(offset) } => {
+            Some((slot as i64 + 1 + i64::from(*offset)) as usize)
+        }
+        Insn::LoadImm64 { value: Imm64::Function(offset), .. } => {
+            Some((slot as i64 + 1 + i64::from(*offset)) as usize)
+        }
+        _ => None,
+    }
+}
+
+fn blocks(insns: &[Insn]) -> Vec<Block> {
+    let mut heads = BTreeSet::from([0]);
+    for (slot, insn) in insns.iter().enumerate() {
+        let next = successors(insns, slot);
+        if !matches!(next.as_slice(), [(next, _)] if *next == slot + 1) {
+            heads.insert(slot + 1);
+            heads.extend(next.iter().map(|(next, _)| *next));
+        }
+        heads.extend(callee(insn, slot));
+    }
+    heads.retain(|head| *head < insns.len());
+    let ends = heads.iter().skip(1).copied().chain([insns.len()]);
+    heads
+        .iter()
+        .zip(ends)
+        .map(|(&start, end)| {
+            let mut edges = successors(insns, end - 1);
+            edges.retain(|(next, _)| *next < insns.len());
+            let called = (start..end).filter_map(|slot| Some((callee(&insns[slot], slot)?, Edge::Call)));
+            edges.extend(called);
+            Block { start, end, edges }
+        })
+        .collect()
+}
+
+/// The lines of a block, as people read them, and whether a path reaches it.
+fn label(
+    program: &Verified,
+    facts: &[facts::Line],
+    sources: &[Option<String>],
+    block: &Block,
+) -> (Vec<String>, bool) {
+    let mut label = Vec::new();
+    if let Some(function) = program.functions().iter().find(|it| it.start as usize == block.start) {
+        label.push(format!("{}:", function.name));
+    }
+    for slot in block.start..block.end {
+        label.extend(sources[slot].iter().map(|text| format!("; {}", cut(text))));
+        if matches!(program.insns()[slot], Insn::LoadImm64Tail) {
+            continue;
+        }
+        let text = dump::symbolic(program, &program.insns()[slot]);
+        let fact = facts.binary_search_by_key(&slot, |fact| fact.insn as usize);
+        label.push(match fact {
+            Ok(at) => format!("{slot:>4}: {text}    ; {}", facts[at].words().join(", ")),
+            Err(_) => format!("{slot:>4}: {text}"),
+        });
+    }
+    let reached = program.facts().get(block.start).is_none_or(|fact| fact.reached);
+    (label, reached)
+}
+
+/// The graph in Graphviz's language.
+fn dot(name: &str, labels: &[(Vec<String>, bool)], blocks: &[Block]) -> String {
+    let mut out = format!("digraph \"{}\" {{\n", escaped(name));
+    out.push_str("  node [shape=box, fontname=\"monospace\", fontsize=10];\n");
+    for (block, (lines, reached)) in blocks.iter().zip(labels) {
+        let label: String = lines.iter().map(|line| format!("{}\\l", escaped(line))).collect();
+        let dim = if *reached { "" } else { ", color=gray, fontcolor=gray" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "  b{} [label=\"{label}\"{dim}];", block.start);
+    }
+    for block in blocks {
+        for (to, edge) in &block.edges {
+            let style = match edge {
+                Edge::Next => "",
+                Edge::Then => " [label=\"then\", color=green]",
+                Edge::Else => " [label=\"else\", color=red]",
+                Edge::Call => " [label=\"calls\", style=dashed]",
+            };
+            let _ = writeln!(out, "  b{} -> b{to}{style};", block.start);
+        }
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LINE) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Text within quotes of the language.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,106 @@
+//! The part of a context that programs do not see, for the type's own functions.
+//!
+//! A program passes its context; the function gets what the host's structure has in its field with `#[context(host)]`,
+//! apart from all that programs hold. The verifier has proved that the argument is the run's context, and that the
+//! program's type is the function's. The run has put the part's address and its Rust type in front of the context
+//! ([`host`](crate::host)), so a mistake here would be found, not believed.
+
+use super::argument::{Argument, Caller, Out, Registers};
+use super::memory::Plain;
+use crate::host::RunPart;
+use crate::image::{Image, Input};
+use skep_abi::{ArgKind, RunEnv};
+use std::any::TypeId;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// The host's part of the context on which the calling program runs, in a function for
+/// [`RuntimeBuilder::method`](crate::RuntimeBuilder::method). `T` is
+/// [`HostContext::Host`](crate::host::HostContext::Host). The program passes its context.
+#[derive(Debug)]
+pub struct Host<'a, T>(&'a mut T);
+
+impl<T> Deref for Host<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Host<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0
+    }
+}
+
+/// The signatures of functions for programs over contexts whose part for functions is `T`: those that take [`Host<T>`]
+/// first, and not again. Implemented for all of these.
+pub trait Method<T> {}
+
+impl<'a, T, R> Method<T> for fn(Host<'a, T>) -> R {}
+impl<'a, T, R, A: Shared> Method<T> for fn(Host<'a, T>, A) -> R {}
+impl<'a, T, R, A: Shared, B: Shared> Method<T> for fn(Host<'a, T>, A, B) -> R {}
+impl<'a, T, R, A: Shared, B: Shared, C: Shared> Method<T> for fn(Host<'a, T>, A, B, C) -> R {}
+impl<'a, T, R, A: Shared, B: Shared, C: Shared, D: Shared> Method<T> for fn(Host<'a, T>, A, B, C, D) -> R {}
+
+/// An argument of which a call may have several: any but [`Host`].
+pub trait Shared {}
+
+macro_rules! shared {
+    ($($argument:ty)*) => {
+        $(impl Shared for $argument {})*
+    };
+}
+
+shared! {
+    u8 u16 u32 u64 i8 i16 i32 i64 bool
+    &[u8] &mut [u8] Option<&[u8]> Option<&mut [u8]>
+    &skep_maps::Map Caller<'_>
+}
+impl<T: Plain> Shared for &T {}
+impl<T: Plain> Shared for &mut T {}
+impl<T: Plain> Shared for Out<'_, T> {}
+
+/// The address of the part.
+#[derive(Debug)]
+pub struct Found<T>(NonNull<T>);
+
+// SAFETY: the address is that of the run's part, which is borrowed mutably until the run ends. Only one argument of a
+// call is a part (`Method`), and a call inside of this one is of another run with a context of its own: a program gets
+// no pointer to this one while its caller waits.
+unsafe impl<T: 'static> Argument for Host<'_, T> {
+    type Lent<'a> = Host<'a, T>;
+    type Held = Found<T>;
+    const KINDS: &'static [ArgKind] = &[ArgKind::HostContext];
+    unsafe fn hold(registers: &mut Registers) -> Found<T> {
+        let (context, env) = (registers.take(), registers.env());
+        // SAFETY: `env` is the environment of the run in progress.
+        match unsafe { part(context, env, TypeId::of::<T>()) } {
+            Some(host) => Found(host.cast()),
+            // The verifier lets only programs of the function's type pass their context here.
+            None => std::process::abort(),
+        }
+    }
+    fn lend(held: &mut Found<T>) -> Host<'_, T> {
+        // SAFETY: as above.
+        Host(unsafe { held.0.as_mut() })
+    }
+}
+
+/// The part of that type in front of the run's context.
+///
+/// # Safety
+///
+/// `env` is the environment of the run in progress.
+unsafe fn part(context: u64, env: *mut RunEnv, of: TypeId) -> Option<NonNull<()>> {
+    // SAFETY: the caller's promise.
+    let (image, own) = unsafe { (Image::of_run(env), (*env).context) };
+    if image.input != Input::Host || context != own || own == 0 {
+        return None;
+    }
+    let front = std::ptr::with_exposed_provenance::<u64>(context as usize).wrapping_sub(1);
+    // SAFETY: `TypedProgram`, which alone runs such programs, has put the address of a `RunPart` that outlives the run
+    // into the word in front of the context.
+    let part = unsafe { &*std::ptr::with_exposed_provenance::<RunPart>(front.read() as usize) };
+    NonNull::new(part.host).filter(|_| part.of == of)
+}

@@ -6,7 +6,7 @@ use crate::output;
 use crate::samples::Samples;
 use crate::verify::hex;
 use serde::{Serialize, Serializer};
-use skep::{Engine, Map, Module, Object, Program, Runtime};
+use skep::{Engine, Map, Module, Object, Program, RunStats, Runtime};
 use std::fmt::{self, Write};
 
 /// Maximum number of map elements in the JSON and in the text.
@@ -31,6 +31,20 @@ pub(crate) struct Loaded {
     insns: usize,
     code_bytes: usize,
     pack: Pack,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Stats>,
+}
+
+/// The runs of the program so far.
+#[derive(Serialize)]
+struct Stats {
+    run_cnt: u64,
+    run_time_ns: u64,
+    misses: u64,
+    /// Bounds in nanoseconds, both inclusive, and how many runs took that long; the last is open.
+    histogram: Vec<(u64, u64, u64)>,
+    #[serde(skip)]
+    most: [u64; 2],
 }
 
 /// Occupancy of the executable memory.
@@ -133,6 +147,19 @@ pub(crate) fn print(report: &impl Report, json: bool) -> Result<(), Failure> {
     output::text(&out)
 }
 
+impl Stats {
+    fn of(stats: &RunStats) -> Self {
+        let most = |share| stats.times.quantile(share).map_or(0, |bucket| bucket.to);
+        Self {
+            run_cnt: stats.run_cnt,
+            run_time_ns: stats.run_time_ns,
+            misses: stats.misses,
+            histogram: stats.times.buckets().map(|bucket| (bucket.from, bucket.to, bucket.count)).collect(),
+            most: [most(0.5), most(0.99)],
+        }
+    }
+}
+
 impl Loaded {
     pub(crate) fn new(object: &Object, runtime: &Runtime, program: &Program, engine: Engine) -> Self {
         let times = program.load_times();
@@ -161,6 +188,7 @@ impl Loaded {
                 huge: huge_bytes > 0,
                 huge_bytes,
             },
+            stats: runtime.stats_enabled().then(|| Stats::of(&program.stats())),
         }
     }
 
@@ -186,6 +214,12 @@ impl Loaded {
             100.0 * self.pack.used_bytes as f64 / self.pack.bytes.max(1) as f64,
             self.pack.backing,
             if self.pack.huge { "huge pages" } else { "4 KiB pages" }
+        )?;
+        let Some(Stats { run_cnt, run_time_ns, most: [half, most], .. }) = &self.stats else { return Ok(()) };
+        writeln!(
+            out,
+            "  {run_cnt} runs in {:.0} us: half of them in at most {half} ns, 99 of 100 in at most {most} ns",
+            *run_time_ns as f64 / 1e3
         )
     }
 }

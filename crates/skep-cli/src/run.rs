@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Interpret instead of running machine code.
     #[arg(long)]
     interp: bool,
+    /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 100 ns more.
+    #[arg(long)]
+    stats: bool,
     #[command(flatten)]
     host: HostArgs,
     /// What a function of --host returns, instead of 0.
@@ -145,6 +148,7 @@ fn load(
         linker = linker.program_type(program_type);
     }
     let module = linker.load()?;
+    runtime.enable_stats(args.stats && !quiet);
     contents.fill(&module)?;
     Ok((runtime, module))
 }

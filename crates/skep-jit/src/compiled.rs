@@ -63,6 +63,11 @@ impl Compiled {
         &self.text
     }
 
+    /// Keeps a value until the code's memory is free ([`Text::keep_until_free`]).
+    pub fn keep_until_free(&mut self, kept: impl Send + Sync + 'static) {
+        self.text.keep_until_free(kept);
+    }
+
     /// Length of the code in bytes.
     pub fn code_bytes(&self) -> usize {
         self.offsets[self.offsets.len() - 1] as usize

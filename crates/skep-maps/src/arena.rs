@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use rustix::fd::BorrowedFd;
 use skep_abi::{ArenaLink, MapDef, MapFlags};
-use skep_mem::{Error, Window};
+use skep_mem::{Charge, Error, Window};
 use skep_rcu::{BackgroundTask, Cookie, Domain, Grace, TaskHandle, raw};
 
+use crate::elements::Reclamation;
 use crate::leaf_lock::{LeafLock, Patience};
 use crate::op_error::OpError;
 use crate::racy;
@@ -78,6 +79,8 @@ struct Pages {
     freed: AtomicBool,
     /// The keeper's own: since when pages are `waiting`; 0 if none is.
     since: AtomicU64,
+    /// For the pages that are used, `freed` or `waiting`. Under the lock.
+    charge: Charge,
 }
 
 /// 64 pages, a bit for each. Relaxed: changed under the lock, and read by the keeper, which looks again under it.
@@ -119,12 +122,14 @@ impl Arena {
     pub(crate) fn new(
         def: &MapDef,
         limit: usize,
-        domain: &Domain,
+        memory: &Reclamation,
         file: Option<&str>,
     ) -> Result<Self, Error> {
+        let domain = &memory.domain;
         let count = def.max_entries;
         let too_large = Error::TooLarge { count: count as usize, size: Window::PAGE };
         let usual = Self::start_of(def).ok_or(too_large)?;
+        let charge = Charge::new(memory.account.as_ref(), 0)?;
         let window = match file {
             Some(name) => Window::in_file(name, count)?,
             None => Window::new(first_page(usual), count)?,
@@ -147,6 +152,7 @@ impl Arena {
             lowest: AtomicU32::new(0),
             freed: AtomicBool::new(false),
             since: AtomicU64::new(0),
+            charge,
         });
         let task = domain.attach(Arc::clone(&pages) as _);
         let keeps = !def.flags.contains(MapFlags::NO_USER_CONV);
@@ -219,6 +225,11 @@ impl Arena {
         self.pages.used.load(Relaxed)
     }
 
+    /// Bytes besides those of its pages.
+    pub(crate) fn fixed(&self) -> usize {
+        size_of_val(&*self.pages.words)
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.used() as usize * Window::PAGE + size_of_val(&*self.pages.words)
     }
@@ -246,7 +257,7 @@ impl Arena {
         };
         let _held = pages.lock.lock(patience)?;
         pages.meet();
-        Ok(pages.allocate(wanted, count).map(|page| self.start() + u64::from(page) * PAGE))
+        Ok(pages.allocate(wanted, count)?.map(|page| self.start() + u64::from(page) * PAGE))
     }
 
     /// Copies bytes of one page to that address. If the page is not there, it is allocated, or nothing happens. Returns
@@ -258,7 +269,7 @@ impl Arena {
         let pages = &*self.pages;
         let _held = pages.lock.lock(Patience::Endless)?;
         pages.meet();
-        let there = pages.is_used(page) || (allocate && pages.allocate(Some(page), 1).is_some());
+        let there = pages.is_used(page) || (allocate && pages.allocate(Some(page), 1)?.is_some());
         let left = PAGE - (at - self.start()) % PAGE;
         if there && from.len() as u64 <= left {
             // SAFETY: the bytes are in a page of the arena that is there.
@@ -336,27 +347,34 @@ impl std::fmt::Debug for Arena {
 }
 
 impl Pages {
-    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first.
-    fn allocate(&self, wanted: Option<u32>, count: u32) -> Option<u32> {
+    /// Under the lock: makes free pages be there, these or the lowest in a row. Returns the number of the first. Fails
+    /// if the account refuses them.
+    fn allocate(&self, wanted: Option<u32>, count: u32) -> Result<Option<u32>, OpError> {
         let used = self.used.load(Relaxed);
         if used.checked_add(count).is_none_or(|sum| sum > self.limit) {
-            return None;
+            return Ok(None);
         }
-        let first = match wanted {
-            Some(page) if (page..page + count).any(|page| self.is_used(page)) => return None,
-            Some(page) => page,
-            None => self.find(count)?,
+        let found = match wanted {
+            Some(page) => (page..page + count).all(|page| !self.is_used(page)).then_some(page),
+            None => self.find(count),
         };
+        let Some(first) = found else { return Ok(None) };
+        let paid = self.pay(first, count).map_err(OpError::NoMemory)?;
         let start = self.window.first();
-        let clean = |page: u32| {
-            let (word, bit) = self.bit(page - start);
-            (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0
-        };
-        if !self.window.add(start + first, count, clean) {
-            return None;
+        if !self.window.add(start + first, count, |page| self.is_clean(page - start)) {
+            self.charge.shrink(paid);
+            return Ok(None);
         }
         self.note_used(first, count);
-        Some(first)
+        Ok(Some(first))
+    }
+
+    /// Charges what these pages take, and returns it. Those that are not clean have memory still, and are paid for.
+    fn pay(&self, first: u32, count: u32) -> Result<u64, Error> {
+        let clean = (first..first + count).filter(|page| self.is_clean(*page)).count();
+        let bytes = clean as u64 * PAGE;
+        self.charge.grow(bytes)?;
+        Ok(bytes)
     }
 
     fn note_used(&self, first: u32, count: u32) {
@@ -377,7 +395,8 @@ impl Pages {
             && self.window.pages_in_file() != u64::from(self.used.load(Relaxed))
     }
 
-    /// Under the lock: pages that the other process has touched are there from now on, as far as the limit allows.
+    /// Under the lock: pages that the other process has touched are there from now on, as far as the limit and the
+    /// account allow.
     fn meet(&self) {
         if !self.has_touched() {
             return;
@@ -391,8 +410,15 @@ impl Pages {
                 let used = self.is_used(page);
                 let run = (page..end).take_while(|page| self.is_used(*page) == used).count() as u32;
                 let fits = self.used.load(Relaxed).checked_add(run).is_some_and(|sum| sum <= self.limit);
-                if !used && fits && self.window.accept(start + page, run) {
-                    self.note_used(page, run);
+                if !used
+                    && fits
+                    && let Ok(paid) = self.pay(page, run)
+                {
+                    if self.window.accept(start + page, run) {
+                        self.note_used(page, run);
+                    } else {
+                        self.charge.shrink(paid);
+                    }
                 }
                 page += run;
             }
@@ -401,6 +427,11 @@ impl Pages {
 
     fn bit(&self, page: u32) -> (&Word, u64) {
         (&self.words[(page / 64) as usize], 1 << (page % 64))
+    }
+
+    fn is_clean(&self, page: u32) -> bool {
+        let (word, bit) = self.bit(page);
+        (word.freed.load(Relaxed) | word.waiting.load(Relaxed)) & bit == 0
     }
 
     fn is_used(&self, page: u32) -> bool {
@@ -436,6 +467,8 @@ impl Pages {
             // For 64 pages at a time: programs may wait for the lock.
             let _held = self.lock.lock(patience)?;
             let mut gone = word.waiting.swap(0, Relaxed) & !word.used.load(Relaxed);
+            let paid = gone & !word.freed.load(Relaxed);
+            self.charge.shrink(u64::from(paid.count_ones()) * PAGE);
             while gone != 0 {
                 let from = gone.trailing_zeros();
                 let count = (gone >> from).trailing_ones();

@@ -90,6 +90,9 @@ pub(crate) fn table(
     let failed = |error| match error {
         Error::Limit { held, wanted, .. } => too_large(def, options, held.checked_add(wanted)),
         Error::TooLarge { .. } => too_large(def, options, None),
+        source @ Error::Account { .. } => {
+            MapError::no_memory(def.name.clone(), source, memory.account.as_deref())
+        }
         source => MapError::NoMemory { map: def.name.clone(), source },
     };
 
@@ -231,7 +234,7 @@ pub(crate) fn table(
         // The limit applies as pages are allocated.
         MapKind::Arena => {
             let file = shared.then_some(FILE);
-            Arena::new(def, limit, &memory.domain, file).map(Table::Arena).map_err(failed)
+            Arena::new(def, limit, memory, file).map(Table::Arena).map_err(failed)
         }
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;

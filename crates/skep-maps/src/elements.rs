@@ -2,8 +2,9 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use skep_mem::{Cache, CacheOptions, CacheStats, Error, Policy, SharedObjects};
+use skep_mem::{Account, Cache, CacheOptions, CacheStats, Error, Policy, SharedObjects};
 use skep_rcu::Domain;
 
 use crate::caller::Caller;
@@ -16,12 +17,16 @@ pub struct Reclamation {
     pub domain: Domain,
     /// When a deleted element may be reused.
     pub policy: Policy,
+    /// What the memory of maps is charged to.
+    pub account: Option<Arc<Account>>,
+    /// What counts maps.
+    pub count: Option<Arc<Account>>,
 }
 
 impl Reclamation {
     /// Elements are reused after a grace period.
     pub fn new(domain: Domain) -> Self {
-        Self { domain, policy: Policy::default() }
+        Self { domain, policy: Policy::default(), account: None, count: None }
     }
 }
 
@@ -38,7 +43,8 @@ pub(crate) struct Elements(ManuallyDrop<Cache>);
 
 impl Elements {
     pub(crate) fn new(memory: &Reclamation, options: CacheOptions) -> Result<Self, Error> {
-        let cache = Cache::new(&memory.domain, &options.policy(memory.policy))?;
+        let cache =
+            Cache::new(&memory.domain, &options.policy(memory.policy).account(memory.account.clone()))?;
         Ok(Self(ManuallyDrop::new(cache)))
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use skep_abi::MapKind;
+use skep_mem::Account;
 
 use crate::op_error::{OpError, errno};
 
@@ -218,6 +219,26 @@ pub enum MapError {
         map: String,
         /// The cause.
         source: skep_mem::Error,
+    },
+
+    /// The map would exceed what its account may hold, which it shares with other maps.
+    #[error(
+        "map `{map}` of {account}: {used} of {limit} {what} are used, and {wanted} more would exceed the quota: free maps or \
+         elements, wait until readers have left what was freed, or raise the quota"
+    )]
+    Quota {
+        /// The map's name.
+        map: String,
+        /// The account's name.
+        account: String,
+        /// What it counts: bytes of maps, or maps.
+        what: &'static str,
+        /// What all that is charged to it takes.
+        used: u64,
+        /// What was asked for in addition.
+        wanted: u64,
+        /// The most.
+        limit: u64,
     },
 
     /// A key of the wrong length.
@@ -631,6 +652,21 @@ pub struct Key(
 );
 
 impl MapError {
+    /// There is no memory for it.
+    pub(crate) fn no_memory(map: String, source: skep_mem::Error, account: Option<&Account>) -> Self {
+        match (source, account) {
+            (skep_mem::Error::Account { used, wanted, limit }, Some(account)) => Self::Quota {
+                map,
+                account: account.name().to_owned(),
+                what: account.what(),
+                used,
+                wanted,
+                limit,
+            },
+            _ => Self::NoMemory { map, source },
+        }
+    }
+
     /// Linux's error number, positive: `ENOENT` is 2.
     pub fn errno(&self) -> i32 {
         match self {
@@ -640,7 +676,7 @@ impl MapError {
             Self::Full { .. } | Self::QueueFull { .. } | Self::OutOfRange { .. } | Self::TooLarge { .. } => {
                 errno::E2BIG
             }
-            Self::NoMemory { .. } | Self::ArenaFull { .. } => errno::ENOMEM,
+            Self::NoMemory { .. } | Self::Quota { .. } | Self::ArenaFull { .. } => errno::ENOMEM,
             Self::ArenaPages { .. } => errno::E2BIG,
             Self::NoPage { .. } | Self::OutsideArena { .. } => errno::EFAULT,
             Self::FieldRepeated { .. } => errno::EEXIST,

@@ -121,7 +121,7 @@ pub use perf_event::{PerfEvent, PerfMapError, PerfSettings, PerfWakeup, SampleFi
 pub use perf_reader::{PerfReader, Sample};
 pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};
-pub use skep_mem::Policy;
+pub use skep_mem::{Account, Charge, Error as MemoryError, Policy};
 pub use update::UpdateFlags;
 pub use user_ring_buffer::{UserRingBuffer, UserSample};
 

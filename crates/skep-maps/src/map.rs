@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use skep_abi::{MapDef, MapFlags, MapKind, MapLink, ProgramTable};
+use skep_mem::{Account, Charge};
 use skep_rcu::Domain;
 
 use calls::Calls;
@@ -74,6 +75,8 @@ pub struct Map {
     memory: Reclamation,
     /// Where objects in its values come from, and what they look like. Dropped after the table, which frees them.
     objects: OnceLock<(Arc<Objects>, Arc<str>)>,
+    /// For the memory that is not charged as elements come and go, and for the map. Dropped after all of it.
+    _charges: [Charge; 2],
 }
 
 /// Keeps a map unfrozen: [`Map::freeze`] waits until this is dropped.
@@ -166,7 +169,11 @@ impl Map {
         if options.cpus != 0 && options.cpus != slots {
             return Err(MapError::CpuCount { map: def.name.clone(), cpus: options.cpus, slots });
         }
+        let failed = |of: &Option<Arc<Account>>, e| MapError::no_memory(def.name.clone(), e, of.as_deref());
+        let counted = Charge::new(memory.count.as_ref(), 1).map_err(|error| failed(&memory.count, error))?;
         let table = create::table(def, options, memory, shared)?;
+        let charge = Charge::new(memory.account.as_ref(), table.fixed());
+        let charge = charge.map_err(|error| failed(&memory.account, error))?;
         let table_of_programs = match &table {
             Table::References(programs) if def.kind == MapKind::ProgArray => programs.table(),
             _ => ProgramTable::default(),
@@ -179,6 +186,7 @@ impl Map {
             frozen: RwLock::new(false),
             memory: memory.clone(),
             objects: OnceLock::new(),
+            _charges: [charge, counted],
         };
         // Filled here, so that no caller ever sees other contents.
         if let Some(contents) = &def.frozen {
@@ -742,7 +750,7 @@ impl Map {
             OpError::Busy => MapError::Busy { map },
             OpError::BadTarget => MapError::BadTarget { map, kind, key },
             OpError::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
-            OpError::NoMemory(source) => MapError::NoMemory { map, source },
+            OpError::NoMemory(source) => MapError::no_memory(map, source, self.memory.account.as_deref()),
         }
     }
 }

@@ -36,10 +36,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use skep_abi::{MACHINE_NUMBER, SpecialField, SpecialKind};
-use skep_mem::{Cache, CacheOptions, Error, Policy};
+use skep_mem::{Account, Cache, CacheOptions, Error, Policy};
 use skep_rcu::{Domain, Grace};
 
 use crate::caller::Caller;
+use crate::elements::Reclamation;
 pub use list::{End, List};
 pub use machine::MachineObject;
 pub use mask::Mask;
@@ -158,6 +159,7 @@ pub struct Layout {
     /// Where the count of owners is.
     count: Option<usize>,
     cache: Cache,
+    account: Option<Arc<Account>>,
 }
 
 /// The words before an object.
@@ -174,24 +176,30 @@ impl Objects {
     /// # Errors
     ///
     /// [`ShapeError`].
-    pub fn layout(
-        &self,
-        (domain, policy): (&Domain, Policy),
-        limit: u64,
-        shape: &Shape,
-    ) -> Result<Arc<Layout>, ShapeError> {
+    pub fn layout(&self, memory: &Reclamation, limit: u64, shape: &Shape) -> Result<Arc<Layout>, ShapeError> {
         let mut shape = shape.clone();
         shape.fields.retain(|field| field_size(field.kind).is_some());
         shape.fields.iter_mut().for_each(|field| field.kind = unnumbered(field.kind));
         let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
-        forget(&mut layouts, domain);
-        if let Some(known) = layouts.iter().find(|layout| *layout.shape == shape) {
+        forget(&mut layouts, &memory.domain);
+        // Objects are charged to whoever loads the program, so those of two accounts are in two caches.
+        let same = |layout: &&Arc<Layout>| {
+            let account = |account: &Option<Arc<Account>>| account.as_ref().map(Arc::as_ptr);
+            *layout.shape == shape && account(&layout.account) == account(&memory.account)
+        };
+        if let Some(known) = layouts.iter().find(same) {
             return Ok(Arc::clone(known));
         }
         let trace = Arc::clone(&self.trace);
-        let made = Arc::new(Layout::new((domain, policy), limit, shape, trace)?);
+        let made = Arc::new(Layout::new(memory, limit, shape, trace)?);
         layouts.push(Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Gives up the layouts that no program and no object has, after a grace period. Otherwise the next call of
+    /// [`layout`](Self::layout) does.
+    pub fn forget_unused(&self, domain: &Domain) {
+        forget(&mut self.layouts.lock().unwrap_or_else(PoisonError::into_inner), domain);
     }
 
     /// From now on, remembers where objects are. For checking mode: allocation takes a lock, and addresses are never
@@ -260,7 +268,7 @@ fn forget(layouts: &mut Vec<Arc<Layout>>, domain: &Domain) {
 
 impl Layout {
     fn new(
-        (domain, policy): (&Domain, Policy),
+        Reclamation { domain, policy, account, .. }: &Reclamation,
         limit: u64,
         shape: Shape,
         trace: Arc<Trace>,
@@ -271,10 +279,13 @@ impl Layout {
         let total = if shape.per_cpu { stride * domain.limit() as usize } else { bytes };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let capacity = (limit / (HEADER + total)).clamp(1, MAX_OBJECTS);
-        let policy = if policy == Policy::None { policy } else { Policy::FreeAfterGp };
+        let policy = if *policy == Policy::None { *policy } else { Policy::FreeAfterGp };
         let align = if shape.per_cpu { 64 } else { 16 };
-        let options =
-            CacheOptions::new(HEADER + total, capacity).align_at(align, HEADER).limit(limit).policy(policy);
+        let options = CacheOptions::new(HEADER + total, capacity)
+            .align_at(align, HEADER)
+            .limit(limit)
+            .policy(policy)
+            .account(account.clone());
         let cache = Cache::new(domain, &options).map_err(ShapeError::Memory)?;
         let count = shape.fields.iter().find(|field| field.kind == SpecialKind::Refcount);
         let count = count.map(|field| field.offset as usize);
@@ -284,6 +295,7 @@ impl Layout {
             owning: Owning::of(&shape.fields),
             count,
             cache,
+            account: account.clone(),
             shape: Arc::new(shape),
             trace,
         })

@@ -1,5 +1,7 @@
 //! The elements of a map of any kind.
 
+use skep_mem::CacheStats;
+
 use crate::arena::Arena;
 use crate::array::Array;
 use crate::bloom::Bloom;
@@ -28,4 +30,26 @@ pub(crate) enum Table {
     UserRing(UserRing),
     Perf(PerfEvents),
     Arena(Arena),
+}
+
+impl Table {
+    /// The bytes that are not charged as elements come and go: by caches of elements, and by arenas for their pages.
+    pub(crate) fn fixed(&self) -> u64 {
+        let beside = |stats: Option<(usize, CacheStats)>| stats.map(|(fixed, _)| fixed);
+        let bytes = match self {
+            Self::Hash(hash) => hash.stats().0,
+            Self::Trie(trie) => trie.stats().0,
+            Self::References(table) => beside(table.stats()).unwrap_or_else(|| table.memory()),
+            Self::Members(table) => beside(table.stats()).unwrap_or_else(|| table.memory()),
+            Self::Arena(arena) => arena.fixed(),
+            Self::Array(array) => array.memory(),
+            Self::Queue(queue) => queue.memory(),
+            Self::Bloom(bloom) => bloom.memory(),
+            Self::Ring(ring) => ring.memory(),
+            Self::Targets(targets) => targets.memory(),
+            Self::UserRing(ring) => ring.memory(),
+            Self::Perf(events) => events.memory(),
+        };
+        bytes as u64
+    }
 }

@@ -72,7 +72,7 @@ impl Cage {
     fn new(kind: MapKind, key_size: u32, flags: MapFlags, policy: Policy) -> Self {
         // A slot for each thread, and some for threads whose end the system has not reported yet.
         let domain = Domain::new(16).unwrap();
-        let memory = Reclamation { domain: domain.clone(), policy };
+        let memory = Reclamation { policy, ..Reclamation::new(domain.clone()) };
         // The map must evict all the time, if it can.
         let entries = if kind == MapKind::LruHash { KEYS / 4 } else { KEYS };
         let def = MapDef { flags, ..def(kind, key_size, (WORDS * 8) as u32, entries as u32) };

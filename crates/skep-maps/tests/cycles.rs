@@ -117,7 +117,7 @@ fn definitions() -> Vec<(MapDef, u64)> {
 fn maps_created_and_dropped_repeatedly_leak_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
-        let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
+        let memory = Reclamation { policy, ..Reclamation::new(Domain::new(CPUS).unwrap()) };
         for (def, part) in definitions() {
             cycle(&def, Some(&memory), 1000);
             let before = Holdings::settled();
@@ -145,7 +145,7 @@ fn maps_with_their_own_domain_leak_nothing() {
 fn maps_dropped_inside_a_section_are_freed_after_it() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
-        let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
+        let memory = Reclamation { policy, ..Reclamation::new(Domain::new(CPUS).unwrap()) };
         cycle(&definitions()[0].0, Some(&memory), 1000);
         let before = Holdings::settled();
         let over = AtomicBool::new(false);

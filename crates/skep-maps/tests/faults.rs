@@ -97,7 +97,7 @@ fn create(memory: &Reclamation, def: &MapDef, limit: u64) -> Result<Map, MapErro
 }
 
 fn memory(policy: Policy) -> Reclamation {
-    Reclamation { domain: Domain::new(CPUS).unwrap(), policy }
+    Reclamation { policy, ..Reclamation::new(Domain::new(CPUS).unwrap()) }
 }
 
 fn key(kind: MapKind, number: u32) -> Vec<u8> {

@@ -47,8 +47,12 @@ impl Work {
         if matches!(kind, MapKind::Hash | MapKind::PercpuHash) {
             def.flags = MapFlags::NO_PREALLOC;
         }
-        let map = Map::create_in(&Reclamation { domain, policy }, &def, &Options { cpus: 4, limit: 1 << 30 })
-            .unwrap();
+        let map = Map::create_in(
+            &Reclamation { policy, ..Reclamation::new(domain) },
+            &def,
+            &Options { cpus: 4, limit: 1 << 30 },
+        )
+        .unwrap();
         map.update(&key(kind, STABLE), &host_value(&map, STABLE), UpdateFlags::Any).unwrap();
         Self { map, policy, handled: AtomicU64::new(0), busy: AtomicU64::new(0) }
     }

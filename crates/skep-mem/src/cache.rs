@@ -30,6 +30,7 @@ use std::sync::{Mutex, PoisonError};
 #[cfg(not(loom))]
 use rustix::fd::BorrowedFd;
 
+use crate::account::Charge;
 use crate::cpu::Cpu;
 use crate::depot::Depot;
 use crate::error::Error;
@@ -88,9 +89,10 @@ impl Cache {
     /// # Errors
     ///
     /// [`Error::Empty`], [`Error::Align`], [`Error::Offset`] and [`Error::TooLarge`] for invalid options,
-    /// [`Error::Limit`] if not even one slab fits, [`Error::OutOfMemory`].
+    /// [`Error::Limit`] if not even one slab fits, [`Error::Account`], [`Error::OutOfMemory`].
     pub fn new(domain: &Domain, options: &CacheOptions) -> Result<Self, Error> {
         let layout = CacheLayout::of(options, domain.limit())?;
+        let charge = Charge::new(options.account.as_ref(), layout.bytes(0) as u64)?;
         let file = options.file.filter(|_| options.policy != Policy::None);
         let inner = Inner {
             domain: raw::uncounted(domain),
@@ -99,6 +101,7 @@ impl Cache {
             fences: !domain.stats().membarrier,
             depot: Depot::default(),
             counts: Counts::default(),
+            charge,
             slotless: Mutex::new(()),
             reclaim: Mutex::new(ReclaimState::default()),
         };
@@ -113,7 +116,8 @@ impl Cache {
     /// # Errors
     ///
     /// [`Error::Exhausted`] if all objects of the capacity are in use or wait for readers, [`Error::Limit`] if more
-    /// memory would exceed the limit. Either may be over in a moment: it wakes the keeper.
+    /// memory would exceed the limit, [`Error::Account`] if it would exceed the account. Any of them may be over in a
+    /// moment: it wakes the keeper.
     ///
     /// # Safety
     ///

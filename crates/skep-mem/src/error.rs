@@ -28,6 +28,20 @@ pub enum Error {
         limit: usize,
     },
 
+    /// An [`Account`](crate::Account) would be exceeded.
+    #[error(
+        "{used} of {limit} are used, and {wanted} more would exceed that quota: free some of what it pays for, wait \
+         until readers have left what was freed, or raise the quota"
+    )]
+    Account {
+        /// What was taken from it, by all that share it.
+        used: u64,
+        /// What was asked for in addition.
+        wanted: u64,
+        /// What can be taken.
+        limit: u64,
+    },
+
     /// The system refused memory.
     #[error("the system refused {bytes} bytes of memory")]
     OutOfMemory {

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
+use crate::account::Charge;
 use crate::batch::Queue;
 use crate::cpu::Cpu;
 use crate::depot::Depot;
@@ -25,6 +26,8 @@ pub(crate) struct Inner {
     pub(crate) fences: bool,
     pub(crate) depot: Depot,
     pub(crate) counts: Counts,
+    /// For the memory that the counts are of. Dropped after the region.
+    pub(crate) charge: Charge,
     /// Guards the record of threads without a virtual CPU.
     pub(crate) slotless: Mutex<()>,
     pub(crate) reclaim: Mutex<ReclaimState>,
@@ -94,6 +97,15 @@ impl Inner {
         if full.saturating_add(more) > layout.limit {
             return Error::Limit { held: full, wanted: more, limit: layout.limit };
         }
+        // Whether a slab was left that the account refused. The numbers are for people.
+        let slabs = self.counts.slabs.load(Ordering::Relaxed) as usize;
+        if slabs < layout.slabs
+            && let Err(error) = self.charge.grow(layout.per_slab_bytes())
+        {
+            return error;
+        } else if slabs < layout.slabs {
+            self.charge.shrink(layout.per_slab_bytes());
+        }
         Error::Exhausted { capacity: layout.capacity }
     }
 
@@ -101,11 +113,14 @@ impl Inner {
     pub(crate) fn alloc_from_system(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
         let layout = &self.store.layout;
         let most = layout.slabs * layout.per_slab;
+        self.charge.grow(layout.stride as u64)?;
         if !self.counts.system_taken(most) {
+            self.charge.shrink(layout.stride as u64);
             return Err(self.no_memory());
         }
         let Some(object) = system::alloc(layout) else {
             self.counts.system_given();
+            self.charge.shrink(layout.stride as u64);
             return Err(Error::OutOfMemory { bytes: layout.stride });
         };
         // Relaxed: a statistic that any thread adds to.
@@ -125,6 +140,7 @@ impl Inner {
                 system::free(&self.store.layout, object);
             }
             self.counts.system_given();
+            self.charge.shrink(self.store.layout.stride as u64);
         }
     }
 

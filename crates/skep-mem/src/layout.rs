@@ -106,6 +106,11 @@ impl CacheLayout {
         })
     }
 
+    /// Bytes that a cache holds for one more slab.
+    pub(crate) fn per_slab_bytes(&self) -> u64 {
+        (self.bytes(1) - self.bytes(0)) as u64
+    }
+
     /// Bytes that are counted from the start.
     fn fixed(cpus: usize) -> usize {
         (cpus * size_of::<Cpu>()).next_multiple_of(64) + (cpus * 2 + 8) * size_of::<Batch>()

@@ -55,6 +55,7 @@
 // With `--cfg loom` some items are unused, and the models replace the domain.
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs, private_interfaces, unreachable_pub))]
 
+mod account;
 mod batch;
 mod cache;
 mod cpu;
@@ -89,6 +90,7 @@ mod window;
 #[cfg(loom)]
 use model::memory::{self as region, self as system};
 
+pub use account::{Account, Charge};
 #[cfg(not(loom))]
 pub use block::Block;
 #[cfg(not(loom))]

@@ -1,5 +1,8 @@
 //! The settings of a cache.
 
+use std::sync::Arc;
+
+use crate::account::Account;
 use crate::policy::Policy;
 
 /// Settings of a [`Cache`](crate::Cache).
@@ -14,6 +17,7 @@ pub struct CacheOptions {
     pub(crate) expected: usize,
     pub(crate) policy: Policy,
     pub(crate) file: Option<&'static str>,
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 impl CacheOptions {
@@ -30,6 +34,7 @@ impl CacheOptions {
             expected: 0,
             policy: Policy::default(),
             file: None,
+            account: None,
         }
     }
 
@@ -73,6 +78,15 @@ impl CacheOptions {
     #[must_use]
     pub fn expect(mut self, objects: usize) -> Self {
         self.expected = objects;
+        self
+    }
+
+    /// Charges the memory that the cache takes, [`CacheStats::bytes`](crate::CacheStats::bytes), to an account. An
+    /// allocation that would exceed it fails. What is returned to the system is credited then, and all of it when the
+    /// cache's memory is returned after it was dropped.
+    #[must_use]
+    pub fn account(mut self, account: Option<Arc<Account>>) -> Self {
+        self.account = account;
         self
     }
 

@@ -383,6 +383,7 @@ impl ReclaimState {
         for &number in run {
             if given {
                 inner.counts.slab_returned();
+                inner.charge.shrink(inner.store.layout.per_slab_bytes());
                 inner.depot.returned.push(&SlabLinks(&inner.store), number);
             } else {
                 inner.depot.quarantined.push(&SlabLinks(&inner.store), number);

@@ -272,14 +272,19 @@ impl Inner {
         if let Some(slab) = self.depot.quarantined.pop(&SlabLinks(&self.store)) {
             return Some(slab);
         }
+        let bytes = self.store.layout.per_slab_bytes();
+        self.charge.grow(bytes).ok()?;
         let slab = self.depot.returned.pop(&SlabLinks(&self.store)).or_else(|| {
             let slabs = self.store.layout.slabs as u32;
             let more = |carved| (carved < slabs).then_some(carved + 1);
             // Relaxed: each number is given once; nothing else depends on it.
             self.depot.carved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
-        })?;
-        self.counts.slab_taken();
-        Some(slab)
+        });
+        match slab {
+            Some(_) => self.counts.slab_taken(),
+            None => self.charge.shrink(bytes),
+        }
+        slab
     }
 }
 

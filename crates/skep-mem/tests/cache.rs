@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use skep_mem::{Cache, CacheOptions, Error, Policy};
+use skep_mem::{Account, Cache, CacheOptions, Error, Policy};
 use skep_rcu::{Domain, Grace, raw};
 
 fn cache(domain: &Domain, policy: Policy, capacity: usize) -> Cache {
@@ -217,6 +217,35 @@ fn the_limit_in_bytes_holds_and_names_itself() {
     assert!(limit == 1 << 20 && held <= limit && held + wanted > limit, "{error}");
     assert!(cache.stats().peak_bytes <= 1 << 20);
     assert_eq!(options.max_bytes(2).unwrap(), held);
+}
+
+#[test]
+fn an_account_is_charged_what_its_caches_hold_under_every_policy_and_empty_when_they_are_gone() {
+    for policy in Policy::ALL {
+        let domain = Domain::new(2).unwrap();
+        let account = Arc::new(Account::new("t", "bytes", 1 << 20));
+        let options = CacheOptions::new(1000, 1 << 20).policy(policy).account(Some(Arc::clone(&account)));
+        let caches = [(); 2].map(|()| Cache::new(&domain, &options).unwrap());
+        let held = || caches.iter().map(|cache| cache.stats().bytes as u64).sum::<u64>();
+        assert_eq!(account.used(), held(), "{policy}");
+        let mut objects = Vec::new();
+        let error = loop {
+            match alloc(&caches[objects.len() % 2]) {
+                Ok(object) => objects.push(object),
+                Err(error) => break error,
+            }
+        };
+        let Error::Account { used, wanted, limit } = error else { panic!("{policy}: {error}") };
+        assert!(used + wanted > limit && limit == 1 << 20, "{policy}: {error}");
+        assert_eq!(account.used(), held(), "{policy}");
+        assert!(account.peak() <= 1 << 20 && objects.len() > 500, "{policy}");
+        objects.iter().enumerate().for_each(|(at, object)| free(&caches[at % 2], *object));
+        until("it is charged what is held", || account.used() == held());
+        let left = alloc(&caches[0]);
+        left.into_iter().for_each(|object| free(&caches[0], object));
+        drop(caches);
+        until("the memory is returned", || account.used() == 0);
+    }
 }
 
 #[test]

@@ -45,12 +45,13 @@ impl<E: Engine> System<E> {
         let locked = facts.translated.len().next_multiple_of(4096);
         format!(
             "prog_type:\t{}\nprog_jited:\t{}\nprog_tag:\t{tag}\nmemlock:\t{locked}\nprog_id:\t{}\n\
-             run_time_ns:\t{}\nrun_cnt:\t{}\nrecursion_misses:\t0\nverified_insns:\t{}\n",
+             run_time_ns:\t{}\nrun_cnt:\t{}\nrecursion_misses:\t{}\nverified_insns:\t{}\n",
             program.program_type(),
             u8::from(facts.compiled != 0),
             program.id(),
             facts.run_time,
             facts.run_count,
+            facts.misses,
             facts.verified,
         )
     }

@@ -444,6 +444,8 @@ pub struct ProgramFacts {
     pub run_time: u64,
     /// How often it ran while statistics were on.
     pub run_count: u64,
+    /// How often it did not run then, because the run around it held a lock.
+    pub misses: u64,
 }
 
 /// The machine code of a program.

@@ -170,6 +170,7 @@ impl<E: Engine> System<E> {
         info.gpl_compatible = facts.gpl_compatible.into();
         info.btf_id = program.btf().map_or(0, |btf| btf.id());
         (info.run_time_ns, info.run_cnt) = (facts.run_time, facts.run_count);
+        info.recursion_misses = facts.misses;
         info.verified_insns = facts.verified;
         (info.attach_btf_obj_id, info.attach_btf_id) = (attach_btf_obj_id, attach_btf_id);
 

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::fault::{Entered, Probes};
 use crate::growth::Mapped;
 use crate::pack::Writer;
-use crate::retirement::{Retired, Storage};
+use crate::retirement::{Kept, Retired, Storage};
 use crate::shared::Shared;
 use crate::sizes::{CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS, chunks_for, room};
 use crate::state::Slot;
@@ -42,6 +42,8 @@ pub(crate) struct Place {
     stage: Stage,
     /// Its probes: the fault handler finds them until the place is freed.
     probes: Option<Box<Entered>>,
+    /// Dropped when the bytes are free.
+    kept: Option<Kept>,
     /// Taken only by `drop`.
     memory: Option<Storage>,
     shared: Arc<Shared>,
@@ -146,6 +148,19 @@ impl Place {
         Ok(())
     }
 
+    /// The bytes of memory that it occupies.
+    pub(crate) fn occupied(&self) -> usize {
+        match &self.memory {
+            Some(Storage::Own { pack, .. }) => pack.executable().len(),
+            _ => room(self.len),
+        }
+    }
+
+    /// Keeps something until the bytes are free.
+    pub(crate) fn keep(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
     /// The views that cache maintenance needs.
     pub(crate) fn view(&self) -> arch::View {
         self.writer.view(self.address, room(self.len))
@@ -232,6 +247,7 @@ impl Place {
             reused: found.reused,
             stage: Stage::Empty,
             probes: None,
+            kept: None,
             memory: Some(Storage::Chunks(found.block)),
             shared: Arc::clone(shared),
         })
@@ -253,6 +269,7 @@ impl Place {
             reused,
             stage: Stage::Empty,
             probes: None,
+            kept: None,
             memory: Some(Storage::Own { slot, pack: Box::new(pack) }),
             shared: Arc::clone(shared),
         })
@@ -262,7 +279,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        let probes = self.probes.take();
+        let (probes, kept) = (self.probes.take(), self.kept.take());
         if !self.shared.domain.is_original() {
             // The memory is the parent's and cannot be written here. But the handler's index is a copy, and an arena
             // of the child's may get the same addresses.
@@ -293,10 +310,10 @@ impl Drop for Place {
                 // Memory that cannot be filled with traps must not be reused: it waits like a text, and filling is
                 // retried.
                 self.shared.lock_state().counts.texts += 1;
-                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
+                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes, kept });
             }
             Stage::Published => {
-                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
+                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes, kept });
             }
         }
     }

@@ -132,7 +132,10 @@ impl Shared {
             reclaimed = Reclaimed::AllThatPassed;
             let stuck = self.fill_with_traps(&mut batch);
             let freed: usize = batch.iter().map(Retired::bytes).sum();
+            // Dropped when the memory is free, and not under the lock of the arena's state.
+            let kept: Vec<_> = batch.iter_mut().filter_map(|retired| retired.kept.take()).collect();
             self.free_memory(batch.into_iter().map(|retired| retired.memory));
+            drop(kept);
             self.retirement.freed(freed);
             if !stuck.is_empty() {
                 // Their cookies have passed, so the next pass begins with them.

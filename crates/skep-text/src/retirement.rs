@@ -3,6 +3,7 @@
 //! A dropped place is appended to `incoming` under a leaf lock that is held for one push. The thread that reclaims
 //! holds `waiting` and takes over the incoming places. `reclaim.rs` says when which place is free.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,11 @@ pub(crate) struct Retired {
     pub(crate) memory: Storage,
     pub(crate) cookie: Cookie,
     pub(crate) probes: Option<Box<Entered>>,
+    pub(crate) kept: Option<Kept>,
 }
+
+/// What an owner keeps until its memory is free.
+pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 
 impl Retired {
     /// The memory that it occupies, in bytes.

@@ -244,6 +244,19 @@ impl Text {
         self.address()..self.address() + self.len()
     }
 
+    /// The bytes of memory that it occupies: its length in whole chunks of 32 bytes, or whole pages if it is longer
+    /// than a pack.
+    pub fn occupied(&self) -> usize {
+        self.place.occupied()
+    }
+
+    /// Keeps a value until the text's memory is free: after the text was dropped and its readers have left. For
+    /// accounts of memory. A second value replaces the first. It must not use the arena when it is dropped, which the
+    /// thread that reclaims does.
+    pub fn keep_until_free(&mut self, kept: impl Send + Sync + 'static) {
+        self.place.keep(Box::new(kept));
+    }
+
     /// Reads the code back from where it is executed.
     pub fn bytes(&self) -> Vec<u8> {
         self.place.bytes()

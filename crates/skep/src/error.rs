@@ -52,6 +52,29 @@ pub enum Error {
         /// The function or variable.
         symbol: String,
     },
+    /// A tenant would exceed its quota.
+    #[error(
+        "tenant {tenant}: {used} of {limit} {what} are used, and {wanted} more would exceed the quota; unload something, \
+         or raise the quota"
+    )]
+    Quota {
+        /// The tenant's name.
+        tenant: String,
+        /// What is limited.
+        what: &'static str,
+        /// What the tenant has, including what waits for readers.
+        used: u64,
+        /// What was asked for in addition.
+        wanted: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The audit log took no record of it, and the runtime is to refuse then what is not recorded.
+    #[error("refused, since the audit log takes no record of it: {source}")]
+    Audit {
+        /// What the log's sink said.
+        source: std::io::Error,
+    },
     /// The program's type can be verified, but skep cannot run it.
     #[error(
         "program {program}: programs of type {program_type} can be verified, but not run: they see objects of a kernel by \

@@ -5,9 +5,11 @@
 //! An attachment checks that the function which it is made to has the same contract, since programs may be attached to
 //! other functions later.
 
+use crate::audit::AuditEvent;
 use crate::dispatch::Connected;
 use crate::error::Error;
 use crate::image::Input;
+use crate::observe;
 use crate::program::Program;
 use skep_abi::{AttachTo, Context, TargetFunction};
 use std::sync::Arc;
@@ -158,8 +160,12 @@ impl Program {
         let dispatch = &self.shared().dispatch;
         let busy = || Error::TargetTaken { program: self.name().to_owned(), function: target.name.clone() };
         let (own, image) = (self.image(), program.image());
-        match place {
-            Place::Instead => dispatch.extend(own, function, image, busy)?,
+        let event = || AuditEvent::Attach {
+            program: observe::program(program.verified()),
+            target: place_of(self, function),
+        };
+        let change = || match place {
+            Place::Instead => dispatch.extend(own, function, image, busy),
             Place::Before | Place::After => {
                 let arguments = target.prototype.params.len() as u8;
                 dispatch.change_watchers(
@@ -172,9 +178,10 @@ impl Program {
                         list.push(Arc::clone(image));
                     },
                     busy,
-                )?;
+                )
             }
-        }
+        };
+        self.shared().observed.around(image.tenant.as_deref(), event, change)?;
         Ok(Attachment { target: self.clone(), function, program: program.clone(), place })
     }
 
@@ -199,6 +206,12 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         let (dispatch, own, image) =
             (&self.target.shared().dispatch, self.target.image(), self.program.image());
+        let event = || AuditEvent::Detach {
+            program: self.program.name().to_owned(),
+            target: place_of(&self.target, self.function),
+        };
+        // It is detached all the same.
+        let _ = self.target.shared().observed.tell(image.tenant.as_deref(), None, event);
         let ended = match self.place {
             Place::Instead => dispatch.end_extension(own, self.function, image),
             Place::Before | Place::After => dispatch.change_watchers(
@@ -220,4 +233,10 @@ impl Drop for Attachment {
             std::mem::forget((self.target.clone(), self.program.clone()));
         }
     }
+}
+
+/// A function as the audit log calls it.
+fn place_of(program: &Program, function: usize) -> String {
+    let name = program.verified().functions().get(function).map_or("", |function| &*function.name);
+    format!("function {name} of {}", program.name())
 }

@@ -9,12 +9,15 @@
 //!
 //! So a run executes each link once, with the old program or the new one, and misses none.
 
+use crate::audit::AuditEvent;
 use crate::dispatch::Shape;
 use crate::error::Error;
+use crate::observe;
 use crate::packet::Packet;
 use crate::program::Program;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::stats::{LinkCounts, RunStats};
 use skep_rcu::Grace;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -66,6 +69,7 @@ pub struct Hook {
 pub struct Link {
     hook: Hook,
     id: u64,
+    counts: Arc<LinkCounts>,
 }
 
 struct Inner {
@@ -98,6 +102,9 @@ struct Changing {
     shape: Option<Shape>,
 }
 
+/// What the audit log calls a hook.
+const HOOK: &str = "hook";
+
 impl Runtime {
     /// A hook for this runtime's programs.
     pub fn hook(&self) -> Hook {
@@ -115,10 +122,15 @@ impl Hook {
     /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
-        let id = self.change(&[program], |list, id| {
-            list.attached.push(Attached { id, program: program.clone() });
+        let counts = self.inner.new_counts(program);
+        let event =
+            || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+        let id = self.observed(program, event, || {
+            self.change(&[program], |list, id| {
+                list.attached.push(Attached { id, program: program.through(Some(&counts)) });
+            })
         })?;
-        Ok(Link { hook: self.clone(), id })
+        Ok(Link { hook: self.clone(), id, counts })
     }
 
     /// Runs the attached programs on a packet, in the order of attachment, and passes each result to `each`, until that
@@ -157,7 +169,7 @@ impl Hook {
     /// [`Error::Slots`] as for [`Program::run`].
     pub fn programs(&self) -> Result<Vec<Program>, Error> {
         let _section = self.inner.shared.domain.enter()?;
-        Ok(self.inner.list().attached.iter().map(|attached| attached.program.clone()).collect())
+        Ok(self.inner.list().attached.iter().map(|attached| attached.program.through(None)).collect())
     }
 
     /// Whether nothing is attached. Takes the lock of changes, and no virtual CPU.
@@ -222,15 +234,34 @@ impl Hook {
     #[cfg(feature = "sys")]
     pub(crate) fn replace_all(&self, links: &mut Vec<Link>, programs: &[&Program]) -> Result<(), Error> {
         let ended = |attached: &Attached| links.iter().any(|link| link.id == attached.id);
+        let counts: Vec<_> = programs.iter().map(|program| self.inner.new_counts(program)).collect();
+        let observed = &self.inner.shared.observed;
+        for program in programs {
+            let event =
+                || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+            observed.tell(program.image().tenant.as_deref(), None, event)?;
+        }
         let first = self.change(programs, |list, first| {
             list.attached.retain(|attached| !ended(attached));
-            let new =
-                (first..).zip(programs).map(|(id, program)| Attached { id, program: (*program).clone() });
+            let new = (first..)
+                .zip(programs)
+                .zip(&counts)
+                .map(|((id, program), counts)| Attached { id, program: program.through(Some(counts)) });
             list.attached.extend(new);
         })?;
-        let new = (first..).take(programs.len()).map(|id| Link { hook: self.clone(), id });
+        let new = (first..).zip(counts).map(|(id, counts)| Link { hook: self.clone(), id, counts });
         *links = new.collect();
         Ok(())
+    }
+
+    /// Makes a change that puts a program there, and tells of it.
+    fn observed<R>(
+        &self,
+        program: &Program,
+        event: impl Fn() -> AuditEvent,
+        change: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.inner.shared.observed.around(program.image().tenant.as_deref(), event, change)
     }
 
     /// Replaces the list by a changed one, to which `programs` are new. Returns the number of the first of them.
@@ -274,13 +305,30 @@ impl Link {
     /// As [`Hook::attach`]; the old program stays attached then.
     pub fn replace(&self, program: &Program) -> Result<Program, Error> {
         let mut old = None;
-        self.hook.change(&[program], |list, _| {
+        let event =
+            || AuditEvent::Replace { program: observe::program(program.verified()), target: HOOK.into() };
+        let change = |list: &mut List, _| {
             if let Some(attached) = list.attached.iter_mut().find(|attached| attached.id == self.id) {
-                old = Some(std::mem::replace(&mut attached.program, program.clone()));
+                let new = program.through(Some(&self.counts));
+                old = Some(std::mem::replace(&mut attached.program, new).through(None));
             }
-        })?;
+        };
+        self.hook.observed(program, event, || self.hook.change(&[program], change))?;
+        self.counts.now_runs(program.image().shared_name(), program.image().tenant.as_ref());
         // A link is in the list as long as it lives.
         Ok(old.unwrap_or_else(|| program.clone()))
+    }
+
+    /// The runs through this link while [statistics were on](crate::Runtime::enable_stats), of all programs that were
+    /// attached, since the last [reset](Self::reset_stats). A run counts for its program too. So does a run of the
+    /// program that a hook passes to a closure ([`Hook::run`]), if the closure runs it.
+    pub fn stats(&self) -> RunStats {
+        self.counts.counted.stats()
+    }
+
+    /// Counts the link's runs from 0 again.
+    pub fn reset_stats(&self) {
+        self.counts.counted.reset();
     }
 
     /// The hook that it is attached to.
@@ -291,12 +339,24 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        let (program, tenant) = self.counts.program();
+        let event = || AuditEvent::Detach { program: program.to_string(), target: HOOK.into() };
+        // It is detached all the same.
+        let _ = self.hook.inner.shared.observed.tell(tenant.as_deref(), None, event);
         // Without a new program there is nothing to compare, so this cannot fail.
         let _ = self.hook.change(&[], |list, _| list.attached.retain(|attached| attached.id != self.id));
     }
 }
 
 impl Inner {
+    /// What is counted of a new link.
+    fn new_counts(&self, program: &Program) -> Arc<LinkCounts> {
+        let counts = Arc::new(LinkCounts::default());
+        counts.now_runs(program.image().shared_name(), program.image().tenant.as_ref());
+        self.shared.registry.add_link(&counts, &self.shared.counts_runs, self.shared.domain.limit());
+        counts
+    }
+
     /// The current list. The caller is in a read-side critical section or holds the lock while it uses it.
     fn list(&self) -> &List {
         // SAFETY: never null; a list is dropped a grace period after it was replaced, and is replaced only under the

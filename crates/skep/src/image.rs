@@ -5,19 +5,22 @@
 
 use crate::ending::Interrupts;
 use crate::error::Error;
+use crate::observe::Life;
 use crate::run_state::StateType;
 use crate::shown::Layout;
+use crate::stats::Counted;
+use crate::tenant::Tenant;
 use skep_abi::{Linkage, RunEnv};
 use skep_btf::Btf;
 use skep_interp::{EnterFunction, FindProgram, Interpreter};
 use skep_isa::{CallTarget, Insn};
 use skep_jit::{Compiled, TailEntry};
-use skep_maps::Map;
+use skep_maps::{Charge, Map};
 use skep_text::{Arena, Loads};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +74,10 @@ pub(crate) struct Image {
     /// Its arena, if another process maps that: see [`Map::meet_touched_pages`].
     pub(crate) mapped_arena: Option<Arc<Map>>,
     pub(crate) counted: Counted,
+    pub(crate) _life: Life,
+    pub(crate) tenant: Option<Arc<Tenant>>,
+    /// Counts it among the tenant's programs.
+    pub(crate) _charge: Charge,
     /// Whether its runs may end early ([`Linkage::ends`]).
     pub(crate) ends: bool,
     /// Of its runs.
@@ -80,35 +87,6 @@ pub(crate) struct Image {
     /// By function: its hook, for the interpreter. Empty without `types`. Stores have Release under the lock of the
     /// program's entries; the partner is the Acquire load at the function's beginning.
     pub(crate) entries: Box<[AtomicPtr<()>]>,
-}
-
-/// Runs while they are counted.
-#[derive(Default)]
-pub(crate) struct Counted {
-    nanoseconds: AtomicU64,
-    runs: AtomicU64,
-}
-
-impl Counted {
-    /// Adds a run. The numbers are for people: nothing is ordered by them.
-    pub(crate) fn add(&self, time: Duration) {
-        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-        self.runs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The nanoseconds of all runs.
-    #[cfg(feature = "sys")]
-    pub(crate) fn time(&self) -> u64 {
-        // As in `add`.
-        self.nanoseconds.load(Ordering::Relaxed)
-    }
-
-    /// The number of runs.
-    #[cfg(feature = "sys")]
-    pub(crate) fn runs(&self) -> u64 {
-        // As in `add`.
-        self.runs.load(Ordering::Relaxed)
-    }
 }
 
 /// The numbers of the helpers that work on timers.

@@ -65,7 +65,9 @@ mod answers_tests;
 #[cfg(test)]
 mod arena_tests;
 mod arrays;
+mod audit;
 mod budget;
+mod charging;
 #[cfg(test)]
 mod checking;
 mod context;
@@ -94,16 +96,19 @@ mod machine_objects;
 mod machine_tests;
 #[cfg(test)]
 mod mask_tests;
+mod metrics;
 mod migrate;
 mod module;
 mod netfilter;
 #[cfg(test)]
 mod netfilter_tests;
 mod object;
+mod observe;
 mod ops;
 mod packet;
 mod program;
 mod provides;
+mod registry;
 mod run_state;
 mod runtime;
 #[cfg(test)]
@@ -125,6 +130,7 @@ mod socket_header_tests;
 mod socket_map_tests;
 #[cfg(test)]
 mod socket_tests;
+mod stats;
 mod steps;
 #[cfg(feature = "tokio")]
 pub mod stream;
@@ -132,6 +138,7 @@ mod surroundings;
 #[cfg(feature = "sys")]
 pub mod sys;
 mod targets;
+mod tenant;
 mod timers;
 #[cfg(feature = "typed")]
 pub mod typed;
@@ -139,6 +146,9 @@ mod typed_program;
 pub mod world;
 
 pub use arrays::{MapArray, MapHash, ProgramArray};
+#[cfg(feature = "audit")]
+pub use audit::JsonLines;
+pub use audit::{AuditEvent, AuditFailure, AuditRecord, AuditSink, AuditedMap, AuditedProgram};
 pub use budget::Budget;
 pub use context::Context;
 pub use error::{Error, Exhausted, IterateFault};
@@ -148,6 +158,7 @@ pub use host::{HostContext, HostType, Verdict};
 pub use image::{Engine, LoadTimes};
 pub use iterate::{Iterate, ShownLink, ShownMap, ShownProgram};
 pub use linker::Linker;
+pub use metrics::Metrics;
 pub use migrate::Migration;
 pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
@@ -170,7 +181,9 @@ pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
 pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
+pub use stats::{Bucket, Histogram, RunStats};
 pub use targets::TargetMap;
+pub use tenant::{Quota, Resource, Tenant, Usage};
 #[cfg(feature = "typed")]
 pub use typed::{PerCpu, PerCpuMap, Prefix, TypedMap, TypedQueue};
 pub use typed_program::TypedProgram;

@@ -3,6 +3,7 @@
 //! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
 
 use crate::arrays::{MapArray, MapHash, ProgramArray};
+use crate::audit::AuditedProgram;
 use crate::contract;
 use crate::error::Error;
 use crate::helpers::{self, recorded};
@@ -10,11 +11,13 @@ use crate::image::LoadTimes;
 use crate::machine_objects;
 use crate::module::{Module, UnusedMap};
 use crate::object::{Object, ProgramOptions, Variable};
+use crate::observe;
 use crate::program::Program;
 use crate::provides;
 use crate::runtime::Runtime;
 use crate::socket::make_member;
 use crate::steps::steps;
+use crate::tenant::Tenant;
 use skep_abi::{
     CPU_MASK, EndsLink, Linkage, MapDef, MapFlags, MapKind, OWN_TYPE, ProgramType, SpecialKind,
     TargetFunction,
@@ -23,7 +26,7 @@ use skep_btf::ObjectLayouts;
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::objects::{Contents, Mask, Shape};
-use skep_maps::{Arena, Map, MapError, UpdateFlags};
+use skep_maps::{Arena, Map, MapError, Reclamation, UpdateFlags};
 use skep_verifier::{Abilities, Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -49,6 +52,7 @@ pub struct Linker<'a> {
     claims: BTreeMap<String, crate::typed::Shape>,
     log: Option<Box<Lines<'a>>>,
     rules: Rules,
+    tenant: Option<Arc<Tenant>>,
 }
 
 impl fmt::Debug for Linker<'_> {
@@ -112,6 +116,7 @@ impl<'a> Linker<'a> {
             claims: BTreeMap::new(),
             log: None,
             rules: Rules::default(),
+            tenant: None,
         }
     }
 
@@ -224,6 +229,15 @@ impl<'a> Linker<'a> {
         self
     }
 
+    /// Charges what this load creates to a tenant: programs, code, maps and what they will hold. Maps that are
+    /// [given](Self::map) stay charged to those for whom they were created. If a quota is used up by what waits for
+    /// readers, the load waits for them, unless it is in a run.
+    #[must_use]
+    pub fn tenant(mut self, tenant: &Arc<Tenant>) -> Self {
+        self.tenant = Some(Arc::clone(tenant));
+        self
+    }
+
     /// Sets a global variable before the programs are loaded, as [`variable`](Self::variable) does. The load compares
     /// the type with the variable's: see [the module](crate::typed).
     ///
@@ -261,17 +275,46 @@ impl<'a> Linker<'a> {
     /// [`Error::FieldNotProvided`]; [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`],
     /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
-    /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
+    /// [`Error::Compile`] and [`Error::Text`]; [`Error::Quota`]. Nothing stays loaded.
     pub fn load(mut self) -> Result<Module, Error> {
         self.take_over();
+        let _span = observe::loading(self.tenant.as_deref());
+        let mut verified = Vec::new();
+        let loaded = self.load_unobserved(&mut verified).map_err(|error| match error {
+            Error::Map(error) => Error::of_map(error),
+            error => error,
+        });
+        let observed = &self.runtime.shared().observed;
+        if !observed.listens() {
+            return loaded;
+        }
+        let mut known = HashSet::new();
+        let names = verified.iter().map(|program: &AuditedProgram| &*program.name);
+        let mut wanted: Vec<String> = self.wanted().into_iter().chain(names).map(str::to_owned).collect();
+        wanted.retain(|name| known.insert(name.clone()));
+        let maps = loaded.as_ref().map_or(&[][..], |module| &module.maps);
+        let event = || observe::load(self.object, &wanted, &verified, maps);
+        let told = observed.tell(self.tenant.as_deref(), loaded.as_ref().err(), event);
+        // What was refused is refused for its own reason.
+        loaded.and_then(|module| told.map(|()| module))
+    }
+
+    /// The names of the programs that are to be loaded, without those that others lead to.
+    fn wanted(&self) -> Vec<&str> {
+        match &self.only {
+            Some(name) => std::iter::once(name).chain(&self.and).map(String::as_str).collect(),
+            None => self.object.programs(),
+        }
+    }
+
+    /// Loads. `accepted` receives the programs that the verifier accepted.
+    fn load_unobserved(&mut self, accepted: &mut Vec<AuditedProgram>) -> Result<Module, Error> {
+        let mut log = self.log.take();
         let shared = self.runtime.shared();
         let helpers = |id| shared.proto(id);
         let variables = self.object.variables();
         self.check_names(&variables)?;
-        let mut wanted: Vec<&str> = match &self.only {
-            Some(name) => std::iter::once(name).chain(&self.and).map(String::as_str).collect(),
-            None => self.object.programs(),
-        };
+        let mut wanted = self.wanted();
         let mut known: HashSet<&str> = HashSet::new();
         wanted.retain(|name| known.insert(name));
         // The maps' first contents, until a program names the map.
@@ -279,14 +322,17 @@ impl<'a> Linker<'a> {
         // Programs first: a refused program should not cost the creation of large maps.
         let definitions = self.definitions(&variables)?;
         let mut verified = Vec::with_capacity(wanted.len());
-        let mut log = self.log.take();
         let mut next = 0;
         while let Some(&name) = wanted.get(next) {
             next += 1;
             let started = Instant::now();
             let config = Config {
                 helpers: &helpers,
-                max_walked: shared.max_walked,
+                max_walked: self
+                    .tenant
+                    .as_ref()
+                    .map_or(u64::MAX, |tenant| tenant.max_walked)
+                    .min(shared.max_walked),
                 privileged: shared.privileged,
                 confined: shared.confined,
                 strict_alignment: self.rules.strict_alignment,
@@ -309,12 +355,16 @@ impl<'a> Linker<'a> {
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
+            if shared.observed.listens() {
+                accepted.push(observe::program(&program));
+            }
             check_context(&program)?;
             self.check_helpers(&program)?;
             provides::check(&program, self.object.host_types())?;
             if provides::holds_machine_objects(&program) {
-                let memory = (&shared.domain, shared.policy);
-                let layout = machine_objects::layouts(&shared.dispatch, memory, shared.map_memory);
+                // Of the runtime, whoever needs them first.
+                let memory = self.runtime.memory();
+                let layout = machine_objects::layouts(&shared.dispatch, &memory, shared.map_memory);
                 shared.machine_objects.prepare(layout)?;
             }
             for entry in reached_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
@@ -341,7 +391,8 @@ impl<'a> Linker<'a> {
             .into_iter()
             .map(|(program, times)| {
                 let host = self.object.host_types();
-                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times, patchable.clone())
+                let choices = (patchable.clone(), self.tenant.as_ref());
+                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times, choices)
             })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
@@ -351,6 +402,7 @@ impl<'a> Linker<'a> {
         let of = |kind| created().filter(move |map| map.kind() == kind).map(Arc::clone);
         let outer = of(MapKind::ArrayOfMaps).map(|map| MapArray::new(map, Arc::clone(dispatch))).collect();
         let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(dispatch))).collect();
+        created().for_each(|map| shared.registry.add_map(map));
         let variables = of_created(variables, &maps);
         let created = created().map(Arc::clone).collect();
         let ops = crate::ops::tables(self.object, &programs)?;
@@ -565,7 +617,7 @@ impl<'a> Linker<'a> {
         let needed = self.needed(definitions, variables, reached);
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
-        let memory = self.runtime.memory();
+        let memory = self.memory();
         let shared = self.runtime.shared();
         let keeper = (&shared.dispatch.objects, &shared.domain);
         let mut layouts = self.object.types().map(|types| ObjectLayouts::new(types));
@@ -590,8 +642,9 @@ impl<'a> Linker<'a> {
                 continue;
             }
             let create = if shared.shares_maps { Map::create_shared_in } else { Map::create_in };
-            let map = match create(&memory, def, &options) {
-                Err(error) if !needed[index] && may_be_missing(&error) => {
+            let created = shared.charging(|| create(&memory, def, &options).map_err(Error::of_map));
+            let map = match created {
+                Err(Error::Map(error)) if !needed[index] && may_be_missing(&error) => {
                     unused.push(UnusedMap { name: def.name.clone(), error: Some(error) });
                     maps.push(None);
                     continue;
@@ -690,10 +743,10 @@ impl<'a> Linker<'a> {
             return Ok(None);
         }
         let shared = self.runtime.shared();
-        let memory = (&shared.domain, shared.policy);
+        let memory = self.memory();
         let layout = |(ty, per_cpu): (u32, bool)| {
             let (name, shape) = self.allocated_type(ty, per_cpu)?;
-            let layout = shared.dispatch.objects.layout(memory, shared.map_memory, &shape);
+            let layout = shared.dispatch.objects.layout(&memory, shared.map_memory, &shape);
             let layout = layout.map_err(|source| Error::ObjectType { ty: name, source })?;
             Ok(((ty, per_cpu), layout))
         };
@@ -713,6 +766,11 @@ impl<'a> Linker<'a> {
         let shape =
             Shape { bytes: types.size(ty).map_err(damaged)?, fields, per_cpu, contents: Contents::Program };
         Ok((types.type_name(ty).unwrap_or_default(), shape))
+    }
+
+    /// The memory for what this load creates.
+    fn memory(&self) -> Reclamation {
+        self.tenant.as_ref().map_or_else(|| self.runtime.memory(), |tenant| tenant.memory(&self.runtime))
     }
 
     fn linkage(&self, maps: &[Option<Arc<Map>>], ends: Option<EndsLink>) -> Linkage {

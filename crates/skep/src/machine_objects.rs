@@ -241,7 +241,7 @@ fn release(objects: Released) {
 /// The runtime's layouts are those of its dispatch, which maps keep.
 pub(crate) fn layouts<'a>(
     dispatch: &'a Dispatch,
-    memory: (&'a skep_rcu::Domain, skep_maps::Policy),
+    memory: &'a skep_maps::Reclamation,
     limit: u64,
 ) -> impl Fn(&Shape) -> Result<Arc<Layout>, ShapeError> + 'a {
     move |shape| dispatch.objects.layout(memory, limit, shape)

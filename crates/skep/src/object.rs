@@ -24,6 +24,9 @@ pub struct Object {
     /// The program type of another host's section.
     context: Option<&'static HostType>,
     parse: Duration,
+    /// The SHA-256 of the file.
+    #[cfg(feature = "audit")]
+    digest: Option<[u8; 32]>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +114,10 @@ impl Object {
             host_types: None,
             context: None,
             parse: started.elapsed(),
+            #[cfg(feature = "audit")]
+            digest: Some(
+                sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), bytes)).into(),
+            ),
         })
     }
 
@@ -167,6 +174,8 @@ impl Object {
             host_types: None,
             context: None,
             parse: started.elapsed(),
+            #[cfg(feature = "audit")]
+            digest: None,
         }
     }
 
@@ -188,6 +197,8 @@ impl Object {
             host_types: None,
             context: None,
             parse: Duration::ZERO,
+            #[cfg(feature = "audit")]
+            digest: None,
         }
     }
 
@@ -297,6 +308,27 @@ impl Object {
     /// [`Self::maps`], with the host's types in fields that keep its objects.
     fn maps_for_host(&self) -> &Arc<[MapDef]> {
         self.maps.of_host()
+    }
+
+    /// The SHA-256 of its file, or of its programs' instructions if it has none.
+    #[cfg(feature = "audit")]
+    pub(crate) fn sha256(&self) -> Option<[u8; 32]> {
+        use sha2::Digest;
+
+        if self.digest.is_some() {
+            return self.digest;
+        }
+        let Content::Sources(sources, _) = &self.content else { return None };
+        let mut digest = sha2::Sha256::new();
+        for source in sources {
+            digest.update(skep_isa::encode_bytes(&source.insns).ok()?);
+        }
+        Some(digest.finalize().into())
+    }
+
+    #[cfg(not(feature = "audit"))]
+    pub(crate) fn sha256(&self) -> Option<[u8; 32]> {
+        None
     }
 
     /// The time that parsing took.

@@ -9,18 +9,21 @@ use crate::dispatch::{CollectOnDrop, Connected};
 use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Counted, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::image::{ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
+use crate::observe::Life;
 use crate::packet::{Outcome, Packet, Redirect};
 use crate::run_state::{RunState, StateType};
 use crate::shared::Shared;
 use crate::shown::Layout;
+use crate::stats::{Counted, LinkCounts, RunStats};
+use crate::tenant::Tenant;
 use crate::timers::SweepOnDrop;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
-use skep_maps::Map;
+use skep_maps::{Charge, Map};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +41,8 @@ pub use with_state::WithState;
 pub struct Program {
     image: Arc<Connected>,
     shared: Arc<Shared>,
+    /// The link through which a hook runs it.
+    link: Option<Arc<LinkCounts>>,
     // After the references, so dropped after it: then it collects cycles. Only for programs that name arrays.
     _collect: Option<CollectOnDrop>,
     // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
@@ -54,15 +59,22 @@ impl Program {
         maps: &[Option<Arc<Map>>],
         host: Option<&Btf>,
         mut times: LoadTimes,
-        types: Option<Arc<Btf>>,
+        (types, tenant): (Option<Arc<Btf>>, Option<&Arc<Tenant>>),
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
+        let charge = match tenant {
+            Some(tenant) => shared.charging(|| tenant.charge_program())?,
+            None => Charge::default(),
+        };
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
         let mut options = shared.jit;
         options.patchable = types.is_some();
-        let compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
+        let mut compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
+        if let Some(tenant) = tenant {
+            shared.charging(|| tenant.charge_code(&mut compiled))?;
+        }
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
@@ -111,9 +123,11 @@ impl Program {
             }
         };
         let functions = vec![(); verified.functions().len()];
+        let shared_name = verified.name().into();
         let maps = named(&verified, maps);
         let image = Image {
-            name: verified.name().into(),
+            _life: Life::begin(&shared_name),
+            name: shared_name,
             mapped_arena: maps.values().find(|map| map.arena().is_some() && map.file().is_some()).cloned(),
             maps,
             entry: compiled.entry(),
@@ -131,6 +145,8 @@ impl Program {
             layout,
             times,
             counted: Counted::default(),
+            tenant: tenant.cloned(),
+            _charge: charge,
             interrupts: Interrupts::default(),
             entries: types.iter().flat_map(|_| functions.iter()).map(|_| AtomicPtr::default()).collect(),
             types,
@@ -142,14 +158,20 @@ impl Program {
         if connected.defers() {
             shared.may_defer(&connected);
         }
+        shared.registry.add_program(&connected, &shared.counts_runs, shared.domain.limit());
         Ok(Self::of(connected, shared))
+    }
+
+    /// This program, as a hook runs it: runs count for the link too.
+    pub(crate) fn through(&self, link: Option<&Arc<LinkCounts>>) -> Self {
+        Self { link: link.cloned(), ..self.clone() }
     }
 
     /// A handle of a program that something else keeps alive.
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
         let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
-        Self { image, shared: Arc::clone(shared), _collect: collect, _sweep: sweep, budget: None }
+        Self { image, shared: Arc::clone(shared), link: None, _collect: collect, _sweep: sweep, budget: None }
     }
 
     #[inline]
@@ -462,6 +484,17 @@ impl Program {
         self.image.times
     }
 
+    /// Its runs while [statistics were on](crate::Runtime::enable_stats), since the last
+    /// [reset](Self::reset_stats). Clones of a program are one program. Sums up the counters of all virtual CPUs.
+    pub fn stats(&self) -> RunStats {
+        self.image.counted.stats()
+    }
+
+    /// Counts runs from 0 again. Runs in progress count afterwards. A client of bpf(2) sees the same counters.
+    pub fn reset_stats(&self) {
+        self.image.counted.reset();
+    }
+
     /// Refuses programs that run inside of others only.
     pub(crate) fn check_runs_alone(&self) -> Result<(), Error> {
         if self.image.input != Input::Inside {
@@ -510,8 +543,8 @@ impl Program {
         effects: u64,
         state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
-        // Stored by `Runtime::count_runs`, and not ordered with anything.
-        if self.shared.counts_runs.load(Ordering::Relaxed) {
+        // Stored by `Registry::want`, and not ordered with anything.
+        if self.shared.counts_runs.load(Ordering::Relaxed) != 0 {
             // SAFETY: the caller's promise.
             return unsafe { self.call_counted(engine, r1, r2, context, effects, state) };
         }
@@ -535,11 +568,20 @@ impl Program {
         effects: u64,
         state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
+        // This thread keeps its virtual CPU after the section.
+        let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
         let started = Instant::now();
         // SAFETY: the caller's promise.
         let result = unsafe { self.call_now(engine, r1, r2, context, effects, state) };
-        if result.is_ok() {
-            self.image.counted.add(started.elapsed());
+        let time = started.elapsed();
+        for counted in
+            [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten()
+        {
+            match result {
+                Ok(_) => counted.add(cpu, time),
+                Err(Error::LockHeld) => counted.miss(cpu),
+                Err(_) => {}
+            }
         }
         result
     }

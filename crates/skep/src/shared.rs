@@ -6,6 +6,8 @@ use crate::ending::{self, Ending, Interrupts, Reason};
 use crate::error::{Error, Exhausted};
 use crate::image::{Engine, Image};
 use crate::machine_objects::MachineObjects;
+use crate::observe::Observed;
+use crate::registry::Registry;
 use crate::run_state::StateType;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
@@ -20,7 +22,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -36,8 +38,12 @@ pub(crate) struct Shared {
     /// How programs are compiled.
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
-    /// Whether runs are counted. Alone: a run that begins at the same time may be counted or not.
-    pub(crate) counts_runs: AtomicBool,
+    /// Who wants runs to be counted: bits of [`crate::registry`]. A run that begins at the same time may be counted or
+    /// not.
+    pub(crate) counts_runs: AtomicU8,
+    pub(crate) observed: Observed,
+    /// Everything that is loaded.
+    pub(crate) registry: Registry,
     pub(crate) map_memory: u64,
     /// Whether maps are made for other processes to map.
     pub(crate) shares_maps: bool,
@@ -379,7 +385,12 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
     }
     for program in programs {
         let image: &Image = program;
+        // Not ordered with anything, as in `Program::call`.
+        let counts = shared.counts_runs.load(Ordering::Relaxed) != 0;
         if image.locks && skep_maps::lock::is_held() {
+            if counts {
+                image.counted.miss((cpu, shared.domain.limit()));
+            }
             continue;
         }
         let context = words.expose_provenance() as u64;
@@ -391,8 +402,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
             state,
             ..RunEnv::default()
         };
-        // Not ordered with anything, as in `Program::call`.
-        let started = shared.counts_runs.load(Ordering::Relaxed).then(Instant::now);
+        let started = counts.then(Instant::now);
         let mut ending = shared.ending(image, None);
         if let Some(ending) = &mut ending {
             ending.attach(&mut own);
@@ -412,7 +422,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
         // SAFETY: the run has returned.
         unsafe { shared.finish_unseen(image, &mut own, ending.as_mut()) };
         if let Some(started) = started {
-            image.counted.add(started.elapsed());
+            image.counted.add((cpu, shared.domain.limit()), started.elapsed());
         }
     }
 }

@@ -397,7 +397,7 @@ impl Engine for SysEngine {
     }
 
     fn count_runs(&self, on: bool) {
-        self.runtime.count_runs(on);
+        self.runtime.want_stats(crate::registry::CALLS, on);
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TRAFFIC: &str = "examples/traffic.pcap";
+const TINY: &str = "examples/captures/tiny.pcap";
 
 fn map<'a>(report: &'a Value, name: &str) -> &'a Value {
     let maps = report["maps"].as_array().unwrap();
@@ -366,6 +367,22 @@ fn a_wrong_world_is_refused_with_its_place() {
     }
     std::fs::write(file.path(), "[[device]]\nname = 'a'").unwrap();
     skep(&[&base[..], &["--dev", "b"]].concat()).refused(1, &["there is no device b; devices: a (1)"]);
+}
+
+#[test]
+fn statistics_count_each_packet_and_only_if_asked() {
+    let firewall = "examples/firewall.bpf.o";
+    let plain = skep(&["run", firewall, "--pcap", TINY, "--json"]).json();
+    assert!(plain.get("stats").is_none());
+    let args = ["run", firewall, "--pcap", TINY, "--repeat", "3", "--stats"];
+    let json = skep(&[&args[..], &["--json"]].concat()).json();
+    let stats = &json["stats"];
+    assert_eq!((&stats["run_cnt"], &stats["misses"]), (&json["packets"], &0.into()));
+    let buckets = stats["histogram"].as_array().unwrap();
+    let sum: u64 = buckets.iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
+    assert_eq!(json["packets"], sum);
+    let said = skep(&args);
+    assert!(said.out.contains(&format!("{sum} runs in ")), "{}", said.out);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Immediate reuse, so that a change can reuse the element on which a walker stands.
 fn memory() -> Reclamation {
-    Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+    Reclamation { policy: Policy::Immediate, ..Reclamation::new(Domain::new(1).unwrap()) }
 }
 
 fn table(max_entries: u32) -> Hash {

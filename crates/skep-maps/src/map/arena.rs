@@ -84,7 +84,7 @@ impl Arena<'_> {
     ///
     /// # Errors
     ///
-    /// [`MapError::OutsideArena`], [`MapError::ArenaFull`], [`MapError::Frozen`]; with the flag
+    /// [`MapError::OutsideArena`], [`MapError::ArenaFull`], [`MapError::Quota`], [`MapError::Frozen`]; with the flag
     /// `BPF_F_SEGV_ON_FAULT` also [`MapError::NoPage`].
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MapError> {
         self.check(address, from.len())?;
@@ -110,7 +110,8 @@ impl Arena<'_> {
     /// # Errors
     ///
     /// [`MapError::OutsideArena`] if the address is no page's or the pages exceed the arena; [`MapError::ArenaFull`] if
-    /// there are not so many free pages there, or the map's limit forbids more; [`MapError::Frozen`].
+    /// there are not so many free pages there, or the map's limit forbids more; [`MapError::Quota`];
+    /// [`MapError::Frozen`].
     pub fn allocate(&self, address: Option<u64>, pages: u32) -> Result<u64, MapError> {
         let mut found = None;
         if let Some(address) = address {

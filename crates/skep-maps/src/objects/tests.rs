@@ -30,7 +30,7 @@ fn shape() -> Shape {
 fn with_layout(test: impl FnOnce(&Arc<Layout>, u32)) {
     let domain = Domain::new(4).unwrap();
     let objects = Objects::default();
-    let layout = objects.layout((&domain, Policy::default()), 64 << 20, &shape()).unwrap();
+    let layout = objects.layout(&Reclamation::new(domain.clone()), 64 << 20, &shape()).unwrap();
     let section = domain.enter().unwrap();
     test(&layout, section.number());
     assert_eq!(objects.live(), 0, "every test gives up what it made");
@@ -260,7 +260,9 @@ fn a_freed_object_is_the_same_until_its_readers_have_left() {
     let domain = Domain::new(4).unwrap();
     for policy in Policy::ALL {
         let objects = Objects::default();
-        let layout = objects.layout((&domain, policy), 1 << 20, &shape()).unwrap();
+        let layout = objects
+            .layout(&Reclamation { policy, ..Reclamation::new(domain.clone()) }, 1 << 20, &shape())
+            .unwrap();
         let section = domain.enter().unwrap();
         let cpu = section.number();
         let freed: Vec<_> = (0..200).map(|number| new(&layout, cpu, number)).collect();
@@ -288,7 +290,7 @@ fn objects_per_cpu_have_a_copy_for_each() {
     let domain = Domain::new(4).unwrap();
     let objects = Objects::default();
     let shape = Shape { bytes: 20, fields: Vec::new(), per_cpu: true, contents: Contents::Program };
-    let layout = objects.layout((&domain, Policy::default()), 1 << 20, &shape).unwrap();
+    let layout = objects.layout(&Reclamation::new(domain.clone()), 1 << 20, &shape).unwrap();
     let section = domain.enter().unwrap();
     // SAFETY: this thread's slot and its object.
     unsafe {
@@ -308,7 +310,7 @@ fn objects_per_cpu_have_a_copy_for_each() {
 fn the_limit_bounds_the_objects_of_a_layout() {
     let domain = Domain::new(2).unwrap();
     let objects = Objects::default();
-    let layout = objects.layout((&domain, Policy::default()), 1 << 20, &shape()).unwrap();
+    let layout = objects.layout(&Reclamation::new(domain.clone()), 1 << 20, &shape()).unwrap();
     let section = domain.enter().unwrap();
     let cpu = section.number();
     // SAFETY: this thread's slot and its objects.
@@ -326,7 +328,7 @@ fn shapes_of_strangers_are_refused_before_anything_relies_on_them() {
     let objects = Objects::default();
     let refused = |bytes, fields: Vec<SpecialField>| {
         let shape = Shape { bytes, fields, per_cpu: false, contents: Contents::Program };
-        objects.layout((&domain, Policy::default()), 1 << 20, &shape).unwrap_err().to_string()
+        objects.layout(&Reclamation::new(domain.clone()), 1 << 20, &shape).unwrap_err().to_string()
     };
     assert!(refused(0, vec![]).contains("0 bytes"));
     assert!(refused(4097, vec![]).contains("4097 bytes"));
@@ -341,7 +343,7 @@ fn shapes_of_strangers_are_refused_before_anything_relies_on_them() {
 fn layouts_are_shared_by_shape_and_forgotten_with_their_programs() {
     let domain = Domain::new(1).unwrap();
     let objects = Objects::default();
-    let of = |shape: &Shape| objects.layout((&domain, Policy::default()), 1 << 20, shape).unwrap();
+    let of = |shape: &Shape| objects.layout(&Reclamation::new(domain.clone()), 1 << 20, shape).unwrap();
     let (one, mut renumbered) = (of(&shape()), shape());
     renumbered.fields[3].kind = SpecialKind::Kptr { to: 99 };
     assert!(Arc::ptr_eq(&one, &of(&renumbered)), "types have other numbers in other files");

@@ -6,7 +6,7 @@ use skep_rcu::Domain;
 
 /// Immediate reuse, so that a change can reuse the node on which a walker stands.
 fn memory() -> Reclamation {
-    Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+    Reclamation { policy: Policy::Immediate, ..Reclamation::new(Domain::new(1).unwrap()) }
 }
 
 fn trie() -> Trie {

@@ -71,7 +71,7 @@ pub(crate) fn map_of(policy: Policy, kind: MapKind, key_size: u32, value_size: u
     thread_local! {
         static DOMAIN: Domain = Domain::new(CPUS).unwrap();
     }
-    let memory = Reclamation { domain: DOMAIN.with(Domain::clone), policy };
+    let memory = Reclamation { policy, ..Reclamation::new(DOMAIN.with(Domain::clone)) };
     let def = def(kind, key_size, value_size, max_entries);
     Map::create_in(&memory, &def, &Options { cpus: CPUS, limit: 1 << 30 }).unwrap()
 }

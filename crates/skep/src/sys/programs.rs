@@ -146,6 +146,7 @@ impl SysProgram {
 
     pub(super) fn facts(&self) -> ProgramFacts {
         let verified = self.program.verified();
+        let runs = self.program.stats();
         let compiled = u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX);
         ProgramFacts {
             tag: self.tag,
@@ -154,8 +155,9 @@ impl SysProgram {
             functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
             gpl_compatible: self.gpl_compatible,
-            run_time: self.program.image().counted.time(),
-            run_count: self.program.image().counted.runs(),
+            run_time: runs.run_time_ns,
+            run_count: runs.run_cnt,
+            misses: runs.misses,
         }
     }
 

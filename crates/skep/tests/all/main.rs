@@ -1,6 +1,7 @@
 //! All tests of this crate that need no process of their own, in one binary that is linked once.
 
 mod arenas;
+mod audit;
 mod callbacks;
 #[cfg(feature = "sys")]
 mod calls;
@@ -29,6 +30,7 @@ mod json;
 mod loading;
 mod machine;
 mod masks;
+mod metrics;
 mod names;
 mod network;
 mod objects_of_the_host;
@@ -44,13 +46,16 @@ mod samples;
 mod skeleton;
 mod sleepable;
 mod stacks;
+mod statistics;
 mod storages;
 #[cfg(all(feature = "tokio", feature = "typed"))]
 mod streams;
 mod tasks;
+mod tenants;
 mod threads;
 mod timers;
 mod told;
+mod traced;
 #[cfg(feature = "typed")]
 mod typed;
 mod untrusted;

@@ -388,8 +388,8 @@ impl Builder {
 
     /// How many of the slots no thread keeps: a thread that finds no other slot claims one of these as it enters, and
     /// gives it back when its last section ends. If none is free it waits for one, so any number of threads can enter
-    /// in turn. Default: 0. Entering such a slot costs some tens of nanoseconds, and its number is not the thread's
-    /// last one.
+    /// in turn. Default: 0. Entering such a slot costs a search for a free one each time, and its number is not the
+    /// thread's last one.
     ///
     /// A thread does not wait, and gets [`Error::NoSlot`], where waiting could last for ever: inside a section of
     /// another domain, on a domain's keeper, and in a forked child.

@@ -568,7 +568,8 @@ impl Program {
         effects: u64,
         state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
-        // This thread keeps its virtual CPU after the section.
+        // Only says which counters are touched: where threads share virtual CPUs, the run may have another one, and
+        // counters may be touched by two at once.
         let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
         let started = Instant::now();
         // SAFETY: the caller's promise.

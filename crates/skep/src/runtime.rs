@@ -217,8 +217,8 @@ impl RuntimeBuilder {
     ///
     /// Any number of threads can run programs. Three quarters of the virtual CPUs are for threads to keep: a thread's
     /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are
-    /// taken, a thread takes one of the last quarter (at least one) for the time of a run, which makes the run some
-    /// tens of nanoseconds longer; if these are all in runs too, it waits for one. So the number may differ between two
+    /// taken, a thread takes one of the last quarter (at least one) for the time of a run, which costs a search
+    /// in each run; if these are all in runs too, it waits for one. So the number may differ between two
     /// runs of one thread, and it never changes during a run.
     ///
     /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each

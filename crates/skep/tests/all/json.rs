@@ -126,7 +126,7 @@ fn a_truth_value_that_is_neither_is_shown_as_its_byte() {
 /// 2^53 + 1 is the first number of which readers of floating-point numbers lose a digit.
 #[test]
 fn large_numbers_are_text_or_numbers_as_the_reader_needs_them() {
-    let object = object();
+    let object = Object::parse(include_bytes!("../objects/typed/typed.bpf.o")).unwrap();
     let seen = object.variable_json("seen").unwrap();
     let bytes = ((1u64 << 53) + 1).to_ne_bytes();
     assert_eq!(seen.to_json(&bytes), json!("9007199254740993"));

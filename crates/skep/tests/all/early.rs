@@ -115,7 +115,8 @@ impl Loaded {
         Self::new(Runtime::builder().budget(Budget::UNLIMITED))
     }
 
-    /// The same where compiled code also notes mistaken jumps in a register, hides its constants and waits before calls.
+    /// The same where compiled code also notes mistaken jumps in a register, hides its constants and waits before
+    /// calls.
     fn untrusted() -> Self {
         Self::new(Runtime::builder().budget(Budget::UNLIMITED).untrusted())
     }

@@ -21,6 +21,7 @@ mod layout;
 
 use crate::btf::{Btf, MAX_CHAIN};
 use crate::error::Error;
+use crate::names::bind;
 use crate::types::{Kind, Type};
 use identifiers::Identifiers;
 use layout::{Layouts, Part};
@@ -371,13 +372,6 @@ impl<'a> Header<'a> {
 
 fn element(ty: Type<'_>) -> Result<u32, Error> {
     Ok(ty.array().ok_or(Error::Unsized { id: ty.id })?.element)
-}
-
-/// A pointer to an array is `(*name)[4]`, not `*name[4]`, which is an array of pointers.
-fn bind(declarator: &mut String) {
-    if declarator.starts_with('*') {
-        *declarator = format!("({declarator})");
-    }
 }
 
 fn tabs(count: usize) -> String {

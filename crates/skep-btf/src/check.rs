@@ -56,7 +56,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.id {
             0 => f.write_str(&self.reason),
-            id => write!(f, "[{id}] {} {}", name_of(self.kind), self.reason),
+            id => write!(f, "[{id}] {} {}", self.kind.name(), self.reason),
         }
     }
 }
@@ -244,30 +244,4 @@ fn is_identifier(name: &[u8]) -> bool {
 fn is_section(name: &[u8]) -> bool {
     let printable = |byte: &u8| matches!(byte, 0x20..=0x7e | 0xa0..);
     !name.is_empty() && name.len() <= LONGEST && name.iter().all(printable)
-}
-
-/// The kind's name in Linux's words.
-fn name_of(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Void => "UNKNOWN",
-        Kind::Int => "INT",
-        Kind::Ptr => "PTR",
-        Kind::Array => "ARRAY",
-        Kind::Struct => "STRUCT",
-        Kind::Union => "UNION",
-        Kind::Enum => "ENUM",
-        Kind::Fwd => "FWD",
-        Kind::Typedef => "TYPEDEF",
-        Kind::Volatile => "VOLATILE",
-        Kind::Const => "CONST",
-        Kind::Restrict => "RESTRICT",
-        Kind::Func => "FUNC",
-        Kind::FuncProto => "FUNC_PROTO",
-        Kind::Var => "VAR",
-        Kind::Datasec => "DATASEC",
-        Kind::Float => "FLOAT",
-        Kind::DeclTag => "DECL_TAG",
-        Kind::TypeTag => "TYPE_TAG",
-        Kind::Enum64 => "ENUM64",
-    }
 }

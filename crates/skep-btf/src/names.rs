@@ -58,7 +58,7 @@ impl Btf {
 }
 
 /// A pointer to an array is `(*)[4]`, not `*[4]`, which is an array of pointers.
-fn bind(declarator: &mut String) {
+pub(crate) fn bind(declarator: &mut String) {
     if declarator.starts_with('*') {
         *declarator = format!("({declarator})");
     }

@@ -100,6 +100,32 @@ impl Kind {
         matches!(self, Self::Struct | Self::Union)
     }
 
+    /// Its name in the words of Linux's log and of bpftool: `STRUCT`, `FUNC_PROTO`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Void => "UNKNOWN",
+            Self::Int => "INT",
+            Self::Ptr => "PTR",
+            Self::Array => "ARRAY",
+            Self::Struct => "STRUCT",
+            Self::Union => "UNION",
+            Self::Enum => "ENUM",
+            Self::Fwd => "FWD",
+            Self::Typedef => "TYPEDEF",
+            Self::Volatile => "VOLATILE",
+            Self::Const => "CONST",
+            Self::Restrict => "RESTRICT",
+            Self::Func => "FUNC",
+            Self::FuncProto => "FUNC_PROTO",
+            Self::Var => "VAR",
+            Self::Datasec => "DATASEC",
+            Self::Float => "FLOAT",
+            Self::DeclTag => "DECL_TAG",
+            Self::TypeTag => "TYPE_TAG",
+            Self::Enum64 => "ENUM64",
+        }
+    }
+
     /// Whether it is an enumeration.
     pub fn is_enum(self) -> bool {
         matches!(self, Self::Enum | Self::Enum64)

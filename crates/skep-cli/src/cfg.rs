@@ -14,32 +14,21 @@ mod svg;
 use crate::dump;
 use crate::facts;
 use crate::failure::Failure;
-use crate::object::{self, choose, program_type};
+use crate::object::{ProgramArgs, is_stdin};
 use crate::output;
-use skep::abi::ProgramType;
 use skep::isa::{CallTarget, Imm64, Insn};
-use skep::{ProgramOptions, Verified, VerifyOptions};
+use skep::{Verified, VerifyOptions};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The longest line of source in a block, in characters.
 const LINE: usize = 80;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// BPF object file; `-` is standard input.
-    #[arg(value_name = "OBJ")]
-    object: PathBuf,
-    /// The program; optional if the object has only one.
-    #[arg(value_name = "NAME")]
-    prog: Option<String>,
-    /// The program's type, instead of the one that its section selects.
-    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
-    program_type: Option<&'static ProgramType>,
-    /// Length of the buffer, in bytes, for programs of type raw.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    data_len: u32,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// The types of the kernel or host that the program is for.
     #[arg(long, value_name = "FILE")]
     btf: Vec<PathBuf>,
@@ -69,14 +58,10 @@ enum Edge {
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let mut object = object::open(&args.object)?;
+    let mut object = args.program.open()?;
     crate::target::set(&mut object, &args.btf, None, None)?;
-    let name = choose(&object, args.prog.as_deref())?;
-    let options = ProgramOptions {
-        program_type: args.program_type,
-        buffer_len: args.data_len,
-        ..ProgramOptions::default()
-    };
+    let name = args.program.choose(&object)?;
+    let options = args.program.options();
     let program = object.verify_with(&name, options, VerifyOptions::default())?;
     let before = object.linked(&name, options)?.insns;
     let blocks = blocks(program.insns());
@@ -85,41 +70,32 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let labels: Vec<_> = blocks.iter().map(|block| label(&program, &facts, &sources, block)).collect();
     match &args.svg {
         None => output::text(&dot(&name, &labels, &blocks)),
-        Some(path) => save(path, &svg::picture(&name, &labels, &blocks)),
-    }
-}
-
-fn save(path: &Path, picture: &str) -> Result<(), Failure> {
-    match object::is_stdin(path) {
-        true => output::text(picture),
-        false => std::fs::write(path, picture)
-            .map_err(|error| Failure::Refused(format!("cannot write {}: {error}", path.display()))),
+        Some(path) if is_stdin(path) => output::text(&svg::picture(&name, &labels, &blocks)),
+        Some(path) => output::file(path, svg::picture(&name, &labels, &blocks)),
     }
 }
 
 /// The slots that follow an instruction in a run of its function.
 fn successors(insns: &[Insn], slot: usize) -> Vec<(usize, Edge)> {
-    let jump = |offset: i64| (slot as i64 + 1 + offset) as usize;
-    match &insns[slot] {
-        Insn::Exit => Vec::new(),
-        Insn::Jump { offset, .. } => vec![(jump((*offset).into()), Edge::Next)],
-        Insn::JumpIf { offset, .. } => {
-            vec![(jump((*offset).into()), Edge::Then), (slot + 1, Edge::Else)]
-        }
-        Insn::MayGoto { offset } => vec![(jump((*offset).into()), Edge::Then), (slot + 1, Edge::Else)],
-        _ => vec![(slot + 1, Edge::Next)],
+    let insn = &insns[slot];
+    match (insn.jump_offset().map(|offset| target(slot, offset)), insn.falls_through()) {
+        (Some(to), true) => vec![(to, Edge::Then), (slot + 1, Edge::Else)],
+        (Some(to), false) => vec![(to, Edge::Next)],
+        (None, true) => vec![(slot + 1, Edge::Next)],
+        (None, false) => Vec::new(),
     }
+}
+
+/// The slot that many slots behind the next one.
+fn target(slot: usize, offset: i32) -> usize {
+    (slot as i64 + 1 + i64::from(offset)) as usize
 }
 
 /// The function that an instruction calls or takes the address of.
 fn callee(insn: &Insn, slot: usize) -> Option<usize> {
     match insn {
-        Insn::Call { target: CallTarget::Local(offset) } => {
-            Some((slot as i64 + 1 + i64::from(*offset)) as usize)
-        }
-        Insn::LoadImm64 { value: Imm64::Function(offset), .. } => {
-            Some((slot as i64 + 1 + i64::from(*offset)) as usize)
-        }
+        Insn::Call { target: CallTarget::Local(offset) }
+        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } => Some(target(slot, *offset)),
         _ => None,
     }
 }

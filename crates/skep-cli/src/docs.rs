@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Completions {
@@ -40,11 +40,7 @@ pub(crate) fn man(args: &Man) -> Result<(), Failure> {
         Some(folder) => {
             let place = |error| Failure::Refused(format!("cannot write to {}: {error}", folder.display()));
             std::fs::create_dir_all(folder).map_err(place)?;
-            pages(command, folder).map_err(place)
+            clap_mangen::generate_to(command, folder).map_err(place)
         }
     }
-}
-
-fn pages(command: clap::Command, folder: &Path) -> std::io::Result<()> {
-    clap_mangen::generate_to(command, folder)
 }

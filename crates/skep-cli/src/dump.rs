@@ -4,34 +4,22 @@ use crate::arch;
 use crate::facts;
 use crate::failure::Failure;
 use crate::host::HostArgs;
-use crate::object::{self, choose, program_type};
+use crate::object::ProgramArgs;
 use crate::output;
 use clap::ValueEnum;
-use skep::abi::ProgramType;
 use skep::isa::{CallTarget, Imm64, Insn};
 use skep::jit::Target;
-use skep::{Program, ProgramOptions, Runtime, Verified};
+use skep::{Program, Runtime, Verified};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Instructions as verified and rewritten, or machine code.
     #[arg(value_name = "xlated|jited")]
     form: Form,
-    /// BPF object file.
-    #[arg(value_name = "OBJ")]
-    object: PathBuf,
-    /// The program; optional if the object has only one.
-    #[arg(value_name = "NAME")]
-    prog: Option<String>,
-    /// The program's type, instead of the one that its section selects.
-    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
-    program_type: Option<&'static ProgramType>,
-    /// Length of the buffer, in bytes, for programs of type raw.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    data_len: u32,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Architecture of the machine code, instead of the host's; such code is not run.
     #[arg(long, value_name = "ARCH", value_parser = target)]
     arch: Option<Target>,
@@ -71,24 +59,18 @@ struct Line {
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let object = object::open(&args.object)?;
-    let name = choose(&object, args.prog.as_deref())?;
+    let object = args.program.open()?;
+    let name = args.program.choose(&object)?;
+    let options = args.program.options();
     let runtime = args.host.declare(Runtime::builder(), &[])?.build()?;
-    let mut linker = runtime.linker(&object).only(&name).buffer_len(args.data_len);
-    if let Some(program_type) = args.program_type {
+    let mut linker = runtime.linker(&object).only(&name).buffer_len(options.buffer_len);
+    if let Some(program_type) = options.program_type {
         linker = linker.program_type(program_type);
     }
     let module = linker.load()?;
     let program = &module.programs()[0];
     let lines = match args.form {
-        Form::Xlated => {
-            let options = ProgramOptions {
-                program_type: args.program_type,
-                buffer_len: args.data_len,
-                ..ProgramOptions::default()
-            };
-            xlated(program.verified(), &object.linked(&name, options)?.insns)
-        }
+        Form::Xlated => xlated(program.verified(), &object.linked(&name, options)?.insns),
         Form::Jited => jited(&runtime, program, args.arch)?,
     };
     if args.json {

@@ -2,9 +2,45 @@
 
 use crate::failure::Failure;
 use skep::abi::{Native, ProgramType, TYPES};
-use skep::{Error, Object};
+use skep::{Error, Object, ProgramOptions};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The program of an object that a command is about.
+#[derive(clap::Args)]
+pub(crate) struct ProgramArgs {
+    /// BPF object file; `-` is standard input.
+    #[arg(value_name = "OBJ")]
+    object: PathBuf,
+    /// The program; optional if the object has only one.
+    #[arg(value_name = "NAME")]
+    prog: Option<String>,
+    /// The program's type, instead of the one that its section selects.
+    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
+    program_type: Option<&'static ProgramType>,
+    /// Length of the buffer, in bytes, for programs of type raw.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    data_len: u32,
+}
+
+impl ProgramArgs {
+    pub(crate) fn open(&self) -> Result<Object, Error> {
+        open(&self.object)
+    }
+
+    /// The name of the program.
+    pub(crate) fn choose(&self, object: &Object) -> Result<String, Failure> {
+        choose(object, self.prog.as_deref())
+    }
+
+    pub(crate) fn options(&self) -> ProgramOptions {
+        ProgramOptions {
+            program_type: self.program_type,
+            buffer_len: self.data_len,
+            ..ProgramOptions::default()
+        }
+    }
+}
 
 /// Reads and parses an object file; `-` is standard input.
 pub(crate) fn open(path: &Path) -> Result<Object, Error> {

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use serde::Serialize;
 use skep::escaped;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 /// Writes text. A closed pipe (`| head`) is not a failure.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
@@ -29,6 +30,12 @@ pub(crate) fn complaint(text: &str) {
     let _ = io::stderr().lock().write_all(escaped(text).as_bytes());
 }
 
+/// Writes a file.
+pub(crate) fn file(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, bytes)
+        .map_err(|error| Failure::Refused(format!("cannot write {}: {error}", path.display())))
+}
+
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -37,6 +44,24 @@ fn write(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Text in XML 1.0: markup characters as entities, characters that XML does not allow replaced.
+pub(crate) fn xml(words: &str) -> String {
+    let mut out = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push('\n'),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Writes one JSON document.

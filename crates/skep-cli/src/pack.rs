@@ -97,8 +97,7 @@ pub(crate) fn main(pack: &Pack) -> Result<(), Failure> {
     match &args.svg {
         Some(_) if on_stdout => output::text(&svg::draw(&snapshot).map_err(refused)?)?,
         Some(path) => {
-            std::fs::write(path, svg::draw(&snapshot).map_err(refused)?)
-                .map_err(|source| Failure::Refused(format!("cannot write {}: {source}", path.display())))?;
+            output::file(path, svg::draw(&snapshot).map_err(refused)?)?;
         }
         None => {}
     }

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::host::HostArgs;
 use crate::measure::{Batches, Timing};
 use crate::object::{self, choose, is_stdin, runnable_type};
+use crate::output;
 use crate::report::{self, Loaded};
 use crate::samples::Samples;
 use crate::settings::Settings;
@@ -365,8 +366,7 @@ fn on_data(
     let result = input.run(program, engine(args))?;
     samples.take();
     if let Some(out) = &args.data_out {
-        std::fs::write(out, input.bytes())
-            .map_err(|source| Failure::Refused(format!("cannot write {}: {source}", out.display())))?;
+        output::file(out, input.bytes())?;
     }
     let stop = stop_on_interrupt();
     let mut batches = Batches::default();

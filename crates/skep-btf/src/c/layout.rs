@@ -10,14 +10,12 @@
 //! member. Bit fields follow the System V ABI: one that would cross a unit of its type starts in the next unit, unless
 //! the structure is packed.
 
+use super::MAX_DEPTH;
 use crate::btf::Btf;
 use crate::error::Error;
 use crate::types::{Kind, Member, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The deepest types in types.
-const MAX_DEPTH: u32 = 64;
 
 /// A line of a structure's definition.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,11 +77,10 @@ impl<'a> Layouts<'a> {
         }
         let place = if ty.kind == Kind::Union { union } else { structure };
         let align = fields.iter().map(|field| field.align).max().unwrap_or(1);
-        let natural = place(&fields, size, align, false);
-        let layout = match natural.or_else(|| place(&fields, size, 1, true).map(|(parts, _)| (parts, true))) {
-            Some((parts, packed)) => Layout { packed, parts, align: if packed { 1 } else { align } },
-            None => Layout { packed: false, parts: vec![Part::Opaque(size as u32)], align: 1 },
-        };
+        let natural = place(&fields, size, align, false).map(|parts| Layout { packed: false, parts, align });
+        let packed = || place(&fields, size, 1, true).map(|parts| Layout { packed: true, parts, align: 1 });
+        let opaque = || Layout { packed: false, parts: vec![Part::Opaque(size as u32)], align: 1 };
+        let layout = natural.or_else(packed).unwrap_or_else(opaque);
         let layout = Arc::new(layout);
         self.known.insert(ty.id, Arc::clone(&layout));
         Ok(layout)
@@ -113,8 +110,8 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// The lines of a structure, or `None` if C places a member elsewhere. `packed` is returned as given.
-fn structure(fields: &[Field], size: u64, align: u64, packed: bool) -> Option<(Vec<Part>, bool)> {
+/// The lines of a structure, or `None` if C places a member elsewhere.
+fn structure(fields: &[Field], size: u64, align: u64, packed: bool) -> Option<Vec<Part>> {
     let mut parts = Vec::with_capacity(fields.len());
     let mut at = 0;
     for field in fields {
@@ -134,7 +131,7 @@ fn structure(fields: &[Field], size: u64, align: u64, packed: bool) -> Option<(V
             return None;
         }
     }
-    Some((parts, packed))
+    Some(parts)
 }
 
 /// Where C places a member behind `at` bits.
@@ -174,8 +171,9 @@ fn pad(parts: &mut Vec<Part>, from: u64, to: u64) -> Option<()> {
     Some(())
 }
 
-/// The lines of a union, or `None` if it has a member that is not at its start.
-fn union(fields: &[Field], size: u64, align: u64, packed: bool) -> Option<(Vec<Part>, bool)> {
+/// The lines of a union, or `None` if it has a member that is not at its start. Members do not follow one another, so
+/// packing moves none.
+fn union(fields: &[Field], size: u64, align: u64, _packed: bool) -> Option<Vec<Part>> {
     if fields.iter().any(|field| field.offset != 0) {
         return None;
     }
@@ -187,5 +185,5 @@ fn union(fields: &[Field], size: u64, align: u64, packed: bool) -> Option<(Vec<P
     if widest.next_multiple_of(align) != size {
         parts.push(Part::PaddingBytes { at: 0, bytes: u32::try_from(size).ok()? });
     }
-    Some((parts, packed))
+    Some(parts)
 }

@@ -48,7 +48,7 @@ pub(super) fn text(types: &Btf) -> Result<String, Error> {
             let _ = write!(out, "\t{}", words.join(" "));
             if let (Kind::Datasec, Some((_, Field::Unsigned(id)))) = (ty.kind, member.first()) {
                 let variable = types.ty(*id as u32)?;
-                let _ = write!(out, " ({} '{}')", kind(variable.kind), variable.name()?);
+                let _ = write!(out, " ({} '{}')", variable.kind.name(), variable.name()?);
             }
             out.push('\n');
         }
@@ -206,7 +206,7 @@ fn entry(ty: Type<'_>) -> Result<Entry, Error> {
         }
         _ => fields.push(number("type_id", ty.target())),
     }
-    Ok(Entry { kind: kind(ty.kind), fields, members })
+    Ok(Entry { kind: ty.kind.name(), fields, members })
 }
 
 fn size(ty: Type<'_>) -> u32 {
@@ -215,30 +215,4 @@ fn size(ty: Type<'_>) -> u32 {
 
 fn name(name: &str) -> Field {
     Field::Name(if name.is_empty() { "(anon)" } else { name }.to_owned())
-}
-
-fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Void => "VOID",
-        Kind::Int => "INT",
-        Kind::Ptr => "PTR",
-        Kind::Array => "ARRAY",
-        Kind::Struct => "STRUCT",
-        Kind::Union => "UNION",
-        Kind::Enum => "ENUM",
-        Kind::Fwd => "FWD",
-        Kind::Typedef => "TYPEDEF",
-        Kind::Volatile => "VOLATILE",
-        Kind::Const => "CONST",
-        Kind::Restrict => "RESTRICT",
-        Kind::Func => "FUNC",
-        Kind::FuncProto => "FUNC_PROTO",
-        Kind::Var => "VAR",
-        Kind::Datasec => "DATASEC",
-        Kind::Float => "FLOAT",
-        Kind::DeclTag => "DECL_TAG",
-        Kind::TypeTag => "TYPE_TAG",
-        Kind::Enum64 => "ENUM64",
-        _ => "UNKNOWN",
-    }
 }

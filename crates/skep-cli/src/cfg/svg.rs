@@ -13,6 +13,7 @@
 //! nearest to the blocks and cross the fewest others.
 
 use super::{Block, Edge};
+use crate::output::xml as escaped;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -178,8 +179,4 @@ fn class(edge: Edge) -> &'static str {
         Edge::Else => "else",
         Edge::Call => "calls",
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -14,6 +14,7 @@
 use super::palette::Palette;
 use super::snapshot::{PackMap, Snapshot, Span, State};
 use super::text::{count, grouped, lines, story};
+use crate::output::xml;
 use skep::text::CHUNK_BYTES;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -170,7 +171,7 @@ fn block(
         text += usize::from(span.state == State::Text);
         let path = path(span, top, rows)?;
         if titles && !path.is_empty() {
-            let title = escaped(&title(pack, span));
+            let title = xml(&title(pack, span));
             writeln!(out, "<path class=\"{class}\" d=\"{path}\"><title>{title}</title></path>")?;
         } else {
             together.entry(class).or_default().push_str(&path);
@@ -234,7 +235,7 @@ fn title(pack: &PackMap, span: &Span) -> String {
 
 fn label(out: &mut String, x: usize, y: usize, class: &str, words: &str) -> fmt::Result {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    writeln!(out, "<text x=\"{x}\" y=\"{y}\"{class}>{}</text>", escaped(words))
+    writeln!(out, "<text x=\"{x}\" y=\"{y}\"{class}>{}</text>", xml(words))
 }
 
 fn class(state: State) -> &'static str {
@@ -253,24 +254,6 @@ fn cut(words: &str, most: usize) -> String {
         return words.to_owned();
     }
     words.chars().take(most - 3).chain("...".chars()).collect()
-}
-
-/// Text in XML 1.0: markup characters as entities, characters that XML does not allow replaced.
-fn escaped(words: &str) -> String {
-    let mut out = String::with_capacity(words.len());
-    for c in words.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push('\n'),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

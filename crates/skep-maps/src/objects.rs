@@ -182,7 +182,7 @@ impl Objects {
         shape.fields.iter_mut().for_each(|field| field.kind = unnumbered(field.kind));
         let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
         forget(&mut layouts, &memory.domain);
-        // Objects are charged to whoever loads the program, so those of two accounts are in two caches.
+        // Objects are charged to the account of the load, so those of two accounts are in two caches.
         let same = |layout: &&Arc<Layout>| {
             let account = |account: &Option<Arc<Account>>| account.as_ref().map(Arc::as_ptr);
             *layout.shape == shape && account(&layout.account) == account(&memory.account)

@@ -67,7 +67,7 @@ impl Turns {
         // Pairs with the fence in `wait`.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            // Whoever tried without success is asleep once this has the lock.
+            // A thread that tried without success is asleep once this has the lock.
             let _trying = lock(&self.trying);
             self.given_back.notify_one();
         }

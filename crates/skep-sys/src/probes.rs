@@ -122,7 +122,7 @@ pub(crate) const fn is_of_probes(program_type: u32) -> bool {
 }
 
 impl<E: Engine> System<E> {
-    /// Attaches a program to a perf event, as `PERF_EVENT_IOC_SET_BPF` does. Whoever asks for it keeps the handle of
+    /// Attaches a program to a perf event, as `PERF_EVENT_IOC_SET_BPF` does. The caller keeps the handle of
     /// the program as long as the attachment.
     ///
     /// # Errors

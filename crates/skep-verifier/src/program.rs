@@ -290,7 +290,7 @@ impl Verified {
     }
 
     /// Up to which byte it reads a context that is plain bytes, like a tracepoint's record; 0 for other contexts.
-    /// Whoever attaches it must compare this with what there is: the size is not among [`Verified::assumptions`].
+    /// An attachment must compare this with what there is: the size is not among [`Verified::assumptions`].
     pub fn context_bytes(&self) -> u32 {
         self.context_bytes
     }

@@ -15,7 +15,7 @@
 use crate::error::Error;
 use crate::image::{Engine, Input};
 use crate::packet::{Effects, Redirect, Sysctl};
-use crate::program::{Program, WithState};
+use crate::program::{Call, Program, WithState};
 use crate::run_state::RunState;
 use crate::socket::NativeSocket;
 use skep_abi::{Context as Seen, ContextField, ContextLayout, FieldKind, Native, ProgramType, StructKind};
@@ -517,7 +517,7 @@ impl Program {
         let (address, effects) = context.begin(self)?;
         // SAFETY: the context is of the type that the program was verified for, and is borrowed for the whole run;
         // `begin` has set all addresses in it, to memory that it owns.
-        let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
+        let result = unsafe { self.call(Call::on_context(engine, address, effects).lending(state)) };
         context.end();
         result
     }

@@ -52,8 +52,8 @@ pub(crate) struct Interrupts(AtomicU64);
 impl Interrupts {
     /// Interrupts the runs in progress.
     pub(crate) fn interrupt(&self) {
-        // Release: pairs with the Acquire in `now`, so that what the host did before is seen by whoever handles the
-        // error of an interrupted run.
+        // Release: pairs with the Acquire in `now`, so that the thread of an interrupted run sees what the host did
+        // before.
         self.0.fetch_add(1, Ordering::Release);
     }
 

@@ -14,7 +14,7 @@ mod objects;
 use crate::error::{Error, IterateFault};
 use crate::image::Engine;
 use crate::packet::{Effects, SeqOutput};
-use crate::program::Program;
+use crate::program::{Call, Program};
 use crate::shown::{Argument, Layout, Structure};
 use skep_abi::{MapFlags, MapKind};
 use skep_maps::Map;
@@ -254,7 +254,7 @@ impl<'p> Walk<'p> {
             // SAFETY: the words lead to structures with the layout of the types that the program was verified for,
             // which live until the end of this call, and to an element of which `may_iterate` has compared the sizes
             // and rights with what the program uses; its memory lives until the end of the walk's read section.
-            let result = unsafe { self.program.call(self.engine, context, 0, context, effects)? };
+            let result = unsafe { self.program.call(Call::on_context(self.engine, context, effects))? };
             let output = self.effects.seq.as_deref_mut().map(std::mem::take).unwrap_or_default();
             if result as u32 == 1 {
                 continue;

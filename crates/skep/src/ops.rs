@@ -19,7 +19,7 @@ mod types;
 use crate::error::Error;
 use crate::image::Engine;
 use crate::object::Object;
-use crate::program::Program;
+use crate::program::{Call, Program};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl OpsMember {
         let context = words.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: the program was verified for these parameters, each in its word; objects are borrowed for the whole
         // run, and are only read.
-        let result = unsafe { self.program.call(engine, context, 0, context, 0)? };
+        let result = unsafe { self.program.call(Call::on_context(engine, context, 0))? };
         Ok(self.returns.map_or(0, |returns| returns.of(result)))
     }
 

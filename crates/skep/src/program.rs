@@ -19,7 +19,7 @@ use crate::shown::Layout;
 use crate::stats::{Counted, LinkCounts, RunStats};
 use crate::tenant::Tenant;
 use crate::timers::SweepOnDrop;
-use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
+use skep_abi::{Entry, Linkage, Native, ProgramType, SkbContext, XdpContext};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
@@ -27,12 +27,14 @@ use skep_maps::{Charge, Map};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+mod call;
 mod with_state;
 
+pub(crate) use call::Call;
 pub use with_state::WithState;
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
@@ -232,7 +234,7 @@ impl Program {
                 let address = &raw mut context as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
+                let result = unsafe { self.call(Call::on_context(engine, address, effects).lending(state)) };
                 packet.take_xdp(&context);
                 result
             }
@@ -242,7 +244,7 @@ impl Program {
                 (context.packet, effects) = packet.begin();
                 let address = &raw mut context as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.call_lending(engine, address, 0, address, effects, state) };
+                let result = unsafe { self.call(Call::on_context(engine, address, effects).lending(state)) };
                 packet.take_skb(&context);
                 result
             }
@@ -254,7 +256,7 @@ impl Program {
                 // SAFETY: the words lead to the hook's state and to the context, which describes the packet's buffer,
                 // and is borrowed for the whole run. They have the layout of the types that the program was verified
                 // with.
-                unsafe { self.call_lending(engine, address, 0, address, effects, state) }
+                unsafe { self.call(Call::on_context(engine, address, effects).lending(state)) }
             }
             Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
@@ -382,7 +384,7 @@ impl Program {
             Input::Buffer(Buffer { len, .. }) => {
                 // SAFETY: the buffer has the length that the program was verified for, begins where the program's
                 // atomic operations are aligned, and is borrowed for the whole run.
-                unsafe { self.call_lending(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0, 0, state) }
+                unsafe { self.call(Call::on_buffer(engine, buffer.as_mut_ptr() as u64, len).lending(state)) }
             }
             Input::Xdp | Input::Skb | Input::Netfilter => {
                 Err(self.wrong_input("a packet".into(), "a buffer".into()))
@@ -508,149 +510,6 @@ impl Program {
     pub(crate) fn wrong_input(&self, expected: String, given: String) -> Error {
         let program_type = self.program_type().name;
         Error::WrongInput { program: self.name().to_owned(), program_type, expected, given }
-    }
-
-    /// # Safety
-    ///
-    /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context`
-    /// is the address of the native context, or 0 without one; `effects` is the address of the packet's or context's
-    /// [`Effects`](crate::packet::Effects), or 0 without either.
-    #[inline]
-    pub(crate) unsafe fn call(
-        &self,
-        engine: Engine,
-        r1: u64,
-        r2: u64,
-        context: u64,
-        effects: u64,
-    ) -> Result<u64, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.call_lending(engine, r1, r2, context, effects, None) }
-    }
-
-    /// [`Program::call`] with a state for functions of the host.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Program::call`].
-    #[inline]
-    pub(crate) unsafe fn call_lending(
-        &self,
-        engine: Engine,
-        r1: u64,
-        r2: u64,
-        context: u64,
-        effects: u64,
-        state: Option<&RunState<'_>>,
-    ) -> Result<u64, Error> {
-        // Stored by `Registry::want`, and not ordered with anything.
-        if self.shared.counts_runs.load(Ordering::Relaxed) != 0 {
-            // SAFETY: the caller's promise.
-            return unsafe { self.call_counted(engine, r1, r2, context, effects, state) };
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.call_now(engine, r1, r2, context, effects, state) }
-    }
-
-    /// [`Program::call_lending`], counted with its time.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Program::call`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn call_counted(
-        &self,
-        engine: Engine,
-        r1: u64,
-        r2: u64,
-        context: u64,
-        effects: u64,
-        state: Option<&RunState<'_>>,
-    ) -> Result<u64, Error> {
-        // Only says which counters are touched: where threads share virtual CPUs, the run may have another one, and
-        // counters may be touched by two at once.
-        let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
-        let started = Instant::now();
-        // SAFETY: the caller's promise.
-        let result = unsafe { self.call_now(engine, r1, r2, context, effects, state) };
-        let time = started.elapsed();
-        for counted in
-            [Some(&self.image.counted), self.link.as_ref().map(|link| &link.counted)].into_iter().flatten()
-        {
-            match result {
-                Ok(_) => counted.add(cpu, time),
-                Err(Error::LockHeld) => counted.miss(cpu),
-                Err(_) => {}
-            }
-        }
-        result
-    }
-
-    /// [`Program::call_lending`], whether runs are counted or not.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Program::call`].
-    #[inline]
-    unsafe fn call_now(
-        &self,
-        engine: Engine,
-        r1: u64,
-        r2: u64,
-        context: u64,
-        effects: u64,
-        state: Option<&RunState<'_>>,
-    ) -> Result<u64, Error> {
-        let image: &Image = &self.image;
-        let interpreter = match engine {
-            Engine::Jit => None,
-            Engine::Interpreter => Some(self.shared.interpreter(image)?),
-        };
-        if let Some(wanted) = image.takes {
-            self.check_state(wanted, state)?;
-        }
-        if image.locks && skep_maps::lock::is_held() {
-            return Err(Error::LockHeld);
-        }
-        if let Some(arena) = &image.mapped_arena {
-            arena.meet_touched_pages();
-        }
-        let mut env = RunEnv {
-            context,
-            host: &raw const *self.shared as u64,
-            program: &raw const *image as u64,
-            run: effects,
-            state: state.map_or(0, |state| (&raw const *state).expose_provenance() as u64),
-            ..RunEnv::default()
-        };
-        // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
-        let (_normal, _sleepable);
-        if image.sleepable {
-            let section = self.shared.domain.enter_sleepable()?;
-            (env.cpu, env.sleepable) = (section.number(), 1);
-            _sleepable = section;
-        } else {
-            let section = self.shared.domain.enter()?;
-            env.cpu = section.number();
-            _normal = section;
-        }
-        let mut ending = self.shared.ending(image, self.budget);
-        if let Some(ending) = &mut ending {
-            ending.attach(&mut env);
-        }
-        // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
-        let result = unsafe {
-            match interpreter {
-                None => image.entry.call(r1, r2, &mut env),
-                Some(interpreter) => interpreter.run(r1, r2, &mut env),
-            }
-        };
-        if u64::from(env.sections) | env.ending != 0 {
-            // SAFETY: the run has returned, and its section lasts.
-            unsafe { self.shared.finish(image, &mut env, ending.as_mut())? };
-        }
-        Ok(result)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The registry refers to everything weakly, so it keeps nothing alive. What is gone is swept out when the list has
 //! doubled since the last sweep: a load costs a constant number of steps on average.
 //!
-//! The flag of the statistics changes under the lock, and a program is entered under it: so whoever turns them on
+//! The flag of the statistics changes under the lock, and a program is entered under it: so turning them on
 //! allocates the counters of all programs that did not see the flag when they were loaded.
 
 use crate::dispatch::Connected;

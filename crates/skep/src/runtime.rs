@@ -659,6 +659,7 @@ impl RuntimeBuilder {
 
 /// Nanoseconds. Browsers show this to pages that may share a process with others; a cache miss takes a thousandth.
 const COARSE: u64 = 100_000;
+
 /// How many of the virtual CPUs no thread keeps.
 fn shared_cpus(cpus: u32) -> u32 {
     (cpus / 4).max(1)

@@ -54,8 +54,9 @@
 //! ```
 //!
 //! ```compile_fail
-//! # let module: skep::Module = unimplemented!();
+//! # fn view(module: &skep::Module) {
 //! let flags = module.typed_map::<u32, bool>("flags");
+//! # }
 //! ```
 
 mod map;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::host::{HostContext, HostType, Lending, RunPart, Space, TakingBack, Verdict};
 use crate::image::{Engine, Input};
 use crate::module::Module;
-use crate::program::Program;
+use crate::program::{Call, Program};
 use crate::runtime::Runtime;
 use skep_abi::HelperProto;
 use std::any::TypeId;
@@ -99,7 +99,7 @@ impl<K: HostContext<Kind = K>> TypedProgram<K> {
         self.with(context, |program, address, _| {
             // SAFETY: the address is that of a structure lent by the slots of the program's own type, which `typed` has
             // compared. It and all that it leads to are borrowed until this returns.
-            unsafe { program.call(engine, address, 0, address, 0) }
+            unsafe { program.call(Call::on_context(engine, address, 0)) }
         })
     }
 

@@ -47,7 +47,7 @@ struct Defined {
     place: String,
     returns: bool,
     request: ProbeRequest,
-    /// Held by whoever has it open.
+    /// Each descriptor of it holds a reference.
     open: Arc<()>,
 }
 

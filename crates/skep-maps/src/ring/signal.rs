@@ -1,7 +1,7 @@
 //! A descriptor by which a host waits for something together with other descriptors (poll(2), epoll(7)).
 //!
-//! It is an eventfd(2). Whoever waits lowers it and announces that it listens; whoever has what it waits for raises it
-//! once ([`protocol`](super::protocol), [`bell`](super::bell)). It may be raised late, when the other has looked
+//! It is an eventfd(2). The consumer lowers it and announces that it listens; the producer raises it once
+//! ([`protocol`](super::protocol), [`bell`](super::bell)). The producer may be late, when the consumer has looked
 //! already: so a host that finds nothing lowers it each time.
 //!
 //! It lives as long as the ring: a program that is about to raise it must not find the number of another file.

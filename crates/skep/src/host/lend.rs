@@ -9,7 +9,7 @@
 //!
 //! Programs never see Rust's structures: a host pushes field after field, and each is compared with the slot that the
 //! description has for it. A push that does not fit ends the run before it begins. So the bytes always are what the
-//! verifier assumed, whoever implemented [`HostStruct`](super::HostStruct).
+//! verifier assumed, also if [`HostStruct`](super::HostStruct) was implemented wrongly by hand.
 //!
 //! Slices are borrowed for `'r`, which covers the run: the addresses end before the borrows do. Padding, and structures
 //! behind null pointers, are zero. A program cannot write an address, so only numbers are taken back.

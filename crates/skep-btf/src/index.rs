@@ -48,6 +48,11 @@ impl Btf {
         self.named(name).filter(move |ty| ty.name().is_ok_and(|own| essential_name(own) == name))
     }
 
+    /// The type of the variable of that name.
+    pub fn variable(&self, name: &str) -> Option<u32> {
+        Some(self.ty(self.find(name, Kind::Var)?).ok()?.target())
+    }
+
     /// The variables of the section of that name.
     ///
     /// # Errors

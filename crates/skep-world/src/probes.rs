@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -81,6 +82,22 @@ pub enum ProbePoint {
         /// The bytes.
         offset: u64,
     },
+}
+
+impl fmt::Display for ProbePoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let offset = match self {
+            Self::Function { name, offset } => {
+                f.write_str(name)?;
+                offset
+            }
+            Self::Binary { path, offset } => {
+                write!(f, "{}", path.display())?;
+                offset
+            }
+        };
+        if *offset == 0 { Ok(()) } else { write!(f, "+{offset:#x}") }
+    }
 }
 
 /// Something that happens in the machine, once or as often as somebody lets it happen.

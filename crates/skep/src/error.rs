@@ -375,7 +375,8 @@ pub enum Error {
     },
     /// A host's own implementation of [`HostStruct`](crate::host::HostStruct) lends something else than it describes.
     #[error(
-        "program {program}: struct {name} does not lend the fields that it describes, in their order and with their sizes;          derive Context instead of implementing HostStruct by hand"
+        "program {program}: struct {name} does not lend the fields that it describes, in their order and with their sizes; \
+         derive Context instead of implementing HostStruct by hand"
     )]
     Lent {
         /// The program.
@@ -385,7 +386,8 @@ pub enum Error {
     },
     /// A program of a host's own type has returned a number that is no verdict.
     #[error(
-        "program {program} returned {result}, which is none of its type's verdicts; the verifier proves only that a result          is between the least and the greatest, so number verdicts without gaps"
+        "program {program} returned {result}, which is none of its type's verdicts; the verifier proves only that a \
+         result is between the least and the greatest, so number verdicts without gaps"
     )]
     Verdict {
         /// The program.

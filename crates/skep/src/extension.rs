@@ -160,10 +160,7 @@ impl Program {
         let dispatch = &self.shared().dispatch;
         let busy = || Error::TargetTaken { program: self.name().to_owned(), function: target.name.clone() };
         let (own, image) = (self.image(), program.image());
-        let event = || AuditEvent::Attach {
-            program: observe::program(program.verified()),
-            target: place_of(self, function),
-        };
+        let event = || observe::attach(program.verified(), &place_of(self, function));
         let change = || match place {
             Place::Instead => dispatch.extend(own, function, image, busy),
             Place::Before | Place::After => {

@@ -59,7 +59,8 @@ use std::sync::Arc;
 /// | [`State`] | nothing: it is what the caller of the run lends |
 /// | [`Host<T>`](Host) | the program's context, in functions for programs of one type of the host's own |
 ///
-/// A result is an integer, a `bool`, or nothing, or one of these or an [`Errno`]; the verifier knows its range.
+/// A result is an integer, a `bool`, or nothing, or a [`Result`] of nothing, `bool` or `u8` to `u32` with an [`Errno`]; the
+/// verifier knows its range.
 ///
 /// # State
 ///
@@ -115,8 +116,6 @@ pub unsafe trait HostFunction<Signature>: Send + Sync + 'static {
     #[doc(hidden)]
     const STATE: Option<StateType>;
     #[doc(hidden)]
-    const CALLS_BACK: bool;
-    #[doc(hidden)]
     const CALL: HelperFn;
 }
 
@@ -125,7 +124,7 @@ pub(crate) fn helper<F: HostFunction<S>, S>(id: u32, name: String, function: F) 
     let mut proto = HelperProto::new(id, "", F::ARGS, F::RET);
     proto.name = name.into();
     // What is called back may move the packet, so memory that the function has meanwhile must not be in it.
-    proto.moves_packet = F::CALLS_BACK;
+    proto.moves_packet = proto.calls_back();
     Helper {
         proto,
         call: Some(F::CALL),
@@ -154,8 +153,8 @@ const fn kinds(arguments: &[&[ArgKind]]) -> [ArgKind; 5] {
 }
 
 /// The state among the arguments, and whether the result can say that the function could not have it.
-const fn state(arguments: &[Option<StateType>], callbacks: &[usize], fallible: bool) -> Option<StateType> {
-    let (mut found, mut at, mut calls) = (None, 0, 0);
+const fn state(arguments: &[Option<StateType>], kinds: [ArgKind; 5], fallible: bool) -> Option<StateType> {
+    let (mut found, mut at, mut callbacks) = (None, 0, 0);
     while at < arguments.len() {
         if arguments[at].is_some() {
             assert!(found.is_none(), "a run has one state: a function takes it once");
@@ -165,10 +164,16 @@ const fn state(arguments: &[Option<StateType>], callbacks: &[usize], fallible: b
             );
             found = arguments[at];
         }
-        calls += callbacks[at];
         at += 1;
     }
-    assert!(calls <= 1, "a function takes at most one callback");
+    at = 0;
+    while at < kinds.len() {
+        if matches!(kinds[at], ArgKind::Callback(_)) {
+            callbacks += 1;
+        }
+        at += 1;
+    }
+    assert!(callbacks <= 1, "a function takes at most one callback");
     found
 }
 
@@ -204,8 +209,7 @@ macro_rules! functions {
             const ARGS: [ArgKind; 5] = kinds(&[$($argument::KINDS),*]);
             const RET: RetKind = R::KIND;
             const STATE: Option<StateType> =
-                state(&[$($argument::STATE),*], &[$($argument::CALLBACKS),*], R::FALLIBLE);
-            const CALLS_BACK: bool = 0 $(+ $argument::CALLBACKS)* > 0;
+                state(&[$($argument::STATE),*], Self::ARGS, R::FALLIBLE);
             const CALL: HelperFn = {
                 /// The function behind the machine's calling convention.
                 unsafe extern "C" fn call<F, R, $($argument),*>(

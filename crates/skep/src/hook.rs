@@ -123,8 +123,7 @@ impl Hook {
     /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
         let counts = self.inner.new_counts(program);
-        let event =
-            || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+        let event = || observe::attach(program.verified(), HOOK);
         let id = self.observed(program, event, || {
             self.change(&[program], |list, id| {
                 list.attached.push(Attached { id, program: program.through(Some(&counts)) });
@@ -237,10 +236,16 @@ impl Hook {
         let counts: Vec<_> = programs.iter().map(|program| self.inner.new_counts(program)).collect();
         let observed = &self.inner.shared.observed;
         for program in programs {
-            let event =
-                || AuditEvent::Attach { program: observe::program(program.verified()), target: HOOK.into() };
+            let event = || observe::attach(program.verified(), HOOK);
             observed.tell(program.image().tenant.as_deref(), None, event)?;
         }
+        let failed = |error: &Error| {
+            for program in programs {
+                let event = || observe::attach(program.verified(), HOOK);
+                // That it is refused needs no permission.
+                let _ = observed.tell(program.image().tenant.as_deref(), Some(error), event);
+            }
+        };
         let first = self.change(programs, |list, first| {
             list.attached.retain(|attached| !ended(attached));
             let new = (first..)
@@ -248,7 +253,8 @@ impl Hook {
                 .zip(&counts)
                 .map(|((id, program), counts)| Attached { id, program: program.through(Some(counts)) });
             list.attached.extend(new);
-        })?;
+        });
+        let first = first.inspect_err(failed)?;
         let new = (first..).zip(counts).map(|(id, counts)| Link { hook: self.clone(), id, counts });
         *links = new.collect();
         Ok(())

@@ -105,12 +105,22 @@ pub(crate) struct Registered {
 
 /// The number of the first function that programs call by name: far from Linux's helpers, from the numbers that
 /// hosts give, and from those of types.
-pub(crate) const FIRST_METHOD: u32 = 0x2000_0000;
+const FIRST_METHOD: u32 = 0x2000_0000;
 
 impl Registered {
     /// The type of programs in that section.
     pub(crate) fn of_section(&self, section: &str) -> Option<&'static HostType> {
         self.types.iter().copied().find(|host| host.has_section(section))
+    }
+
+    /// The number of the next function that programs call by name. These numbers follow one another.
+    pub(crate) fn next_method(&self) -> u32 {
+        FIRST_METHOD + self.methods.len() as u32
+    }
+
+    /// Whether that is the number of such a function.
+    pub(crate) fn is_method(&self, id: u32) -> bool {
+        (FIRST_METHOD..self.next_method()).contains(&id)
     }
 }
 

@@ -39,7 +39,7 @@ use crate::module::Module;
 use crate::object::Object;
 use serde_json::{Map as Fields, Value, json};
 use skep_abi::MapKind;
-use skep_btf::{Btf, Kind};
+use skep_btf::Btf;
 use skep_maps::{Map, UpdateFlags};
 use std::fmt;
 use std::sync::Arc;
@@ -109,8 +109,7 @@ impl Object {
 }
 
 fn variable_shape<'a>(types: Option<&'a Btf>, name: &str, size: usize) -> Shape<'a> {
-    let ty = types.and_then(|btf| Some(btf.ty(btf.find(name, Kind::Var)?).ok()?.target()));
-    Shape::new(types, ty, size)
+    Shape::new(types, types.and_then(|btf| btf.variable(name)), size)
 }
 
 impl<'a> MapJson<'a> {

@@ -142,10 +142,10 @@ impl Module {
                 report.dropped.insert(format!("variable {name}"));
                 continue;
             };
-            let side = |btf: Option<&'_ Btf>, size: usize| btf.and_then(|btf| variable_type(btf, name, size));
+            let ty = |btf: Option<&Btf>| btf.and_then(|btf| btf.variable(name));
             let plan = Plan {
-                from: Side::new(old.types(), side(old.types(), from.size), from.size as u32),
-                to: Side::new(self.types(), side(self.types(), to.size), to.size as u32),
+                from: Side::new(old.types(), ty(old.types()), from.size as u32),
+                to: Side::new(self.types(), ty(self.types()), to.size as u32),
             };
             let bytes = plan.convert(&old.variable(name)?, name, report)?;
             self.set_variable(name, &bytes)?;
@@ -171,10 +171,4 @@ fn has_elements(map: &Map) -> bool {
         map.kind(),
         K::Array | K::PercpuArray | K::Hash | K::PercpuHash | K::LruHash | K::LruPercpuHash | K::LpmTrie
     )
-}
-
-/// The type of a variable, if its size is right.
-fn variable_type(btf: &Btf, name: &str, size: usize) -> Option<u32> {
-    let ty = btf.ty(btf.find(name, skep_btf::Kind::Var)?).ok()?.target();
-    btf.size(ty).is_ok_and(|bytes| bytes as usize == size).then_some(ty)
 }

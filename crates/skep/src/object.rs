@@ -471,7 +471,7 @@ impl Object {
         for insn in &mut source.insns {
             if let Insn::Call { target } = insn
                 && let CallTarget::Kfunc { id, .. } = *target
-                && hosts.is_some_and(|hosts| hosts.methods.values().any(|known| *known == id.cast_unsigned()))
+                && hosts.is_some_and(|hosts| hosts.is_method(id.cast_unsigned()))
             {
                 *target = CallTarget::Helper(id.cast_unsigned());
             }

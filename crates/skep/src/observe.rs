@@ -100,6 +100,11 @@ pub(crate) fn load(
     }
 }
 
+/// The event of an attachment.
+pub(crate) fn attach(program: &Verified, target: &str) -> AuditEvent {
+    AuditEvent::Attach { program: self::program(program), target: target.to_owned() }
+}
+
 /// A program that passed the verifier.
 pub(crate) fn program(verified: &Verified) -> AuditedProgram {
     AuditedProgram {

@@ -89,7 +89,9 @@ impl Runtime {
     /// ```
     pub fn header(&self) -> String {
         let helpers = self.shared.helpers.values();
-        function::header(helpers.filter(|helper| helper.of_host).map(|helper| &helper.proto))
+        // Programs declare methods by their names: `context_header` has those.
+        let declared = helpers.filter(|helper| helper.of_host && helper.proto.only.is_none());
+        function::header(declared.map(|helper| &helper.proto))
     }
 
     /// Executable memory itself: its map, promotion to huge pages, read sections.
@@ -341,7 +343,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// For programs whose authors may attack the host and each other : all that follows, whatever else is set.
+    /// For programs whose authors may attack the host and each other: all that follows, whatever else is set.
     ///
     /// - Compiled code hides the constants of programs, masks what is accessed on paths that the processor takes by
     ///   mistake, waits for stores before it reads the stack again, and has no predicted indirect jumps
@@ -538,12 +540,17 @@ impl RuntimeBuilder {
     }
 
     fn add_type(mut self, made: Result<&'static host::HostType, Error>) -> Self {
-        let why = match &made {
-            Ok(host) => self.hosts.of_section(host.section()).filter(|other| !std::ptr::eq(*other, *host)),
-            Err(_) => None,
+        let host = match made {
+            Ok(host) => host,
+            Err(error) => {
+                self.taken.get_or_insert(error);
+                return self;
+            }
         };
-        match (made, why) {
-            (Ok(host), Some(other)) => {
+        match self.hosts.of_section(host.section()) {
+            None => self.hosts.types.push(host),
+            Some(other) if std::ptr::eq(other, host) => {}
+            Some(other) => {
                 let why = format!(
                     "struct {} has the section {:?} already; take another",
                     other.description().name(),
@@ -552,11 +559,6 @@ impl RuntimeBuilder {
                 let name = host.description().name().to_owned();
                 self.taken.get_or_insert(Error::HostType { name, why });
             }
-            (Ok(host), None) if self.hosts.of_section(host.section()).is_none() => {
-                self.hosts.types.push(host)
-            }
-            (Ok(_), None) => {}
-            (Err(error), _) => drop(self.taken.get_or_insert(error)),
         }
         self
     }
@@ -565,7 +567,8 @@ impl RuntimeBuilder {
     /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host),
     /// the part that programs do not see. [`Runtime::context_header`] has its declaration.
     ///
-    /// The other arguments and the result are as those of [`RuntimeBuilder::function`], but for views of packets.
+    /// The result is as that of [`RuntimeBuilder::function`]. The other arguments are numbers, memory, maps and
+    /// [`Caller`](function::Caller).
     #[must_use]
     pub fn method<C, F, S>(mut self, name: &str, function: F) -> Self
     where
@@ -575,7 +578,7 @@ impl RuntimeBuilder {
     {
         self = self.context::<C>();
         let Ok(host) = host::HostType::of::<C>() else { return self };
-        let id = host::FIRST_METHOD + self.hosts.methods.len() as u32;
+        let id = self.hosts.next_method();
         if let Some(taken) = self.hosts.methods.get(name) {
             self.taken.get_or_insert(Error::HelperTaken { id: *taken, taken: name.to_owned() });
             return self;

@@ -389,7 +389,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
         let counts = shared.counts_runs.load(Ordering::Relaxed) != 0;
         if image.locks && skep_maps::lock::is_held() {
             if counts {
-                image.counted.miss((cpu, shared.domain.limit()));
+                image.counted.miss(cpu);
             }
             continue;
         }
@@ -422,7 +422,7 @@ unsafe fn watch(programs: &[Arc<Connected>], words: *mut u64, env: *mut RunEnv, 
         // SAFETY: the run has returned.
         unsafe { shared.finish_unseen(image, &mut own, ending.as_mut()) };
         if let Some(started) = started {
-            image.counted.add((cpu, shared.domain.limit()), started.elapsed());
+            image.counted.add(cpu, started.elapsed());
         }
     }
 }

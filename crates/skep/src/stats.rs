@@ -92,18 +92,18 @@ impl Counted {
         self.cells.get_or_init(|| Cells::new(cpus));
     }
 
-    /// Adds a run on that CPU, one of so many.
-    pub(crate) fn add(&self, (cpu, cpus): (u32, u32), time: Duration) {
+    /// Adds a run on that CPU.
+    pub(crate) fn add(&self, cpu: u32, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let Some(cell) = self.cell(cpu, cpus) else { return };
+        let Some(cell) = self.cell(cpu) else { return };
         // Relaxed, here and below: counters that order nothing. Reads sum them up.
         cell[TIME].fetch_add(nanoseconds, Relaxed);
         cell[FIRST_BUCKET + index(nanoseconds)].fetch_add(1, Relaxed);
     }
 
     /// Adds a run that did not take place.
-    pub(crate) fn miss(&self, (cpu, cpus): (u32, u32)) {
-        if let Some(cell) = self.cell(cpu, cpus) {
+    pub(crate) fn miss(&self, cpu: u32) {
+        if let Some(cell) = self.cell(cpu) {
             cell[MISSES].fetch_add(1, Relaxed);
         }
     }
@@ -124,9 +124,9 @@ impl Counted {
     }
 
     #[inline]
-    fn cell(&self, cpu: u32, cpus: u32) -> Option<&[AtomicU64]> {
-        // The counters are there: see the head of the file. If they were not, this run would still count.
-        let cells = self.cells.get_or_init(|| Cells::new(cpus));
+    fn cell(&self, cpu: u32) -> Option<&[AtomicU64]> {
+        // A run that begins while statistics are turned on may see that before it sees the counters.
+        let cells = self.cells.get()?;
         let at = cells.start + cpu as usize * STRIDE;
         cells.words.get(at..at + FIRST_BUCKET + BUCKETS)
     }
@@ -199,14 +199,13 @@ mod tests {
     #[test]
     fn additions_of_all_cpus_and_resets_in_between_lose_nothing() {
         let counted = Counted::default();
+        counted.prepare(4);
         let mut sum = RunStats::default();
         std::thread::scope(|scope| {
             for cpu in 0..4 {
                 let counted = &counted;
                 // Two threads for each CPU: as a signal handler would.
-                scope.spawn(move || {
-                    (0..20_000).for_each(|n| counted.add((cpu % 2, 4), Duration::from_nanos(n)))
-                });
+                scope.spawn(move || (0..20_000).for_each(|n| counted.add(cpu % 2, Duration::from_nanos(n))));
             }
         });
         for stats in [counted.stats(), counted.stats()] {
@@ -216,8 +215,8 @@ mod tests {
         assert_eq!((sum.run_cnt, sum.run_time_ns), (80_000, 4 * 20_000 * 19_999 / 2));
         counted.reset();
         assert_eq!(counted.stats(), RunStats::default());
-        counted.miss((1, 4));
-        counted.add((0, 4), Duration::from_secs(100));
+        counted.miss(1);
+        counted.add(0, Duration::from_secs(100));
         let stats = counted.stats();
         assert_eq!((stats.run_cnt, stats.misses, stats.run_time_ns), (1, 1, 100_000_000_000));
         assert_eq!(stats.times.quantile(0.5).unwrap().from, 1 << 36);

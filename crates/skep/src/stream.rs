@@ -140,7 +140,7 @@ impl UserRingSink {
     /// [`io::ErrorKind::InvalidInput`] for a record that never fits; those of the system.
     pub async fn send(&mut self, record: &[u8]) -> io::Result<()> {
         let size = self.0.get_ref().map().def().max_entries;
-        let Some(len) = u32::try_from(record.len()).ok().filter(|len| len.saturating_add(16) < size) else {
+        let Some(len) = u32::try_from(record.len()).ok().filter(|len| len.saturating_add(16) <= size) else {
             let text = format!("a record of {} bytes does not fit a ring of {size} bytes", record.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };

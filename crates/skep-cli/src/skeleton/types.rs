@@ -73,7 +73,7 @@ impl<'a> Types<'a> {
 
     /// The type of a variable.
     pub(super) fn variable(&mut self, name: &str, size: usize) -> Result<Ty, Failure> {
-        let ty = self.btf.and_then(|btf| Some(btf.ty(btf.find(name, Kind::Var)?).ok()?.target()));
+        let ty = self.btf.and_then(|btf| btf.variable(name));
         // Sections are shorter than 2^32 bytes.
         self.of(ty, size as u32)
     }

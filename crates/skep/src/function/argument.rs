@@ -47,9 +47,6 @@ pub unsafe trait Argument {
     /// The state of the run that it is. Functions with such an argument are not called if it `refuses`.
     #[doc(hidden)]
     const STATE: Option<StateType> = None;
-    /// How many callbacks it is.
-    #[doc(hidden)]
-    const CALLBACKS: usize = 0;
     /// # Safety
     ///
     /// The next registers hold what `KINDS` say, in a run whose environment `registers` has.

@@ -108,7 +108,6 @@ unsafe impl Argument for Callback<'_> {
     type Held = HeldCallback;
     const KINDS: &'static [ArgKind] =
         &[ArgKind::Callback(skep_abi::Callback::Host), ArgKind::CallbackContext];
-    const CALLBACKS: usize = 1;
     unsafe fn hold(registers: &mut Registers) -> HeldCallback {
         HeldCallback { function: registers.take(), context: registers.take(), env: registers.env() }
     }

@@ -156,8 +156,7 @@ unsafe extern "C" fn call_stub(r1: u64, r2: u64, r3: u64, r4: u64, r5: u64, env:
 
 /// The function type of a variable that is a pointer to a function.
 fn signature<'a>(types: &'a Btf, variable: &str) -> Option<Type<'a>> {
-    let variable = types.ty(types.find(variable, Kind::Var)?).ok()?;
-    function(types, variable.target())
+    function(types, types.variable(variable)?)
 }
 
 /// The function type behind a pointer.

@@ -35,20 +35,41 @@ impl<T> DerefMut for Host<'_, T> {
 
 /// The signatures of functions for programs over contexts whose part for functions is `T`: those that take [`Host<T>`]
 /// first, and not again. Implemented for all of these.
-pub trait Method<T> {}
+///
+/// # Safety
+///
+/// The signature has one [`Host`] and no [`Callback`](super::Callback) beside it: a call gets one mutable reference to
+/// the part.
+pub unsafe trait Method<T> {}
 
-impl<'a, T, R> Method<T> for fn(Host<'a, T>) -> R {}
-impl<'a, T, R, A: Shared> Method<T> for fn(Host<'a, T>, A) -> R {}
-impl<'a, T, R, A: Shared, B: Shared> Method<T> for fn(Host<'a, T>, A, B) -> R {}
-impl<'a, T, R, A: Shared, B: Shared, C: Shared> Method<T> for fn(Host<'a, T>, A, B, C) -> R {}
-impl<'a, T, R, A: Shared, B: Shared, C: Shared, D: Shared> Method<T> for fn(Host<'a, T>, A, B, C, D) -> R {}
+// SAFETY: one `Host`, and what else there is, is `Shared`.
+unsafe impl<'a, T, R> Method<T> for fn(Host<'a, T>) -> R {}
+// SAFETY: one `Host`, and what else there is, is `Shared`.
+unsafe impl<'a, T, R, A: Shared> Method<T> for fn(Host<'a, T>, A) -> R {}
+// SAFETY: one `Host`, and what else there is, is `Shared`.
+unsafe impl<'a, T, R, A: Shared, B: Shared> Method<T> for fn(Host<'a, T>, A, B) -> R {}
+// SAFETY: one `Host`, and what else there is, is `Shared`.
+unsafe impl<'a, T, R, A: Shared, B: Shared, C: Shared> Method<T> for fn(Host<'a, T>, A, B, C) -> R {}
+// SAFETY: one `Host`, and what else there is, is `Shared`.
+unsafe impl<'a, T, R, A: Shared, B: Shared, C: Shared, D: Shared> Method<T>
+    for fn(Host<'a, T>, A, B, C, D) -> R
+{
+}
 
-/// An argument of which a call may have several: any but [`Host`].
-pub trait Shared {}
+/// An argument that a method may have beside [`Host`]: numbers, memory, maps, [`Caller`]. No callback is, because a call
+/// of it could reach the part again.
+///
+/// # Safety
+///
+/// It leads neither to the part nor to a call of the program.
+pub unsafe trait Shared {}
 
 macro_rules! shared {
     ($($argument:ty)*) => {
-        $(impl Shared for $argument {})*
+        $(
+            // SAFETY: a value, or memory that is no context's.
+            unsafe impl Shared for $argument {}
+        )*
     };
 }
 
@@ -57,9 +78,12 @@ shared! {
     &[u8] &mut [u8] Option<&[u8]> Option<&mut [u8]>
     &skep_maps::Map Caller<'_>
 }
-impl<T: Plain> Shared for &T {}
-impl<T: Plain> Shared for &mut T {}
-impl<T: Plain> Shared for Out<'_, T> {}
+// SAFETY: a copy of the program's memory.
+unsafe impl<T: Plain> Shared for &T {}
+// SAFETY: a copy of the program's memory.
+unsafe impl<T: Plain> Shared for &mut T {}
+// SAFETY: a copy of the program's memory.
+unsafe impl<T: Plain> Shared for Out<'_, T> {}
 
 /// The address of the part.
 #[derive(Debug)]

@@ -29,8 +29,7 @@ use std::ptr::NonNull;
 ///
 /// - A program that calls such a function runs only with a state of this type: otherwise the run is an error before it
 ///   begins. This cannot be known of programs that it tail-calls and of those that replace or watch its functions;
-///   there
-///   the function is not called, and the program gets [`Errno::ENXIO`].
+///   there the function is not called, and the program gets [`Errno::ENXIO`].
 /// - A function that has the state may call back into the program ([`Callback`](super::Callback)). If the program then
 ///   calls a function that takes the state, that one is not called, and the program gets [`Errno::EBUSY`]. Dropping the
 ///   state first avoids that.

@@ -209,7 +209,6 @@ pub(super) fn enumerator(verdict: &VerdictType, name: &str) -> String {
 
 /// The description that [`types`] has written.
 fn describe(btf: &Btf) -> Result<(StructType, String, VerdictType), String> {
-    let damaged = |error: skep_btf::Error| error.to_string();
     let mut found = None;
     for ty in btf.own_types().filter(|ty| ty.kind == Kind::Struct) {
         let tags: Vec<_> = btf.decl_tags(ty.id).filter(|tag| tag.component.is_none()).collect();
@@ -227,7 +226,7 @@ fn describe(btf: &Btf) -> Result<(StructType, String, VerdictType), String> {
     let (root, section, verdict) = found.ok_or(format!(
         "no structure has the tag {TAG}context=SECTION; take what `skep header` or HostType::btf gives"
     ))?;
-    let context = Reader { btf }.structure(root, 0).map_err(|error| error.unwrap_or_else(damaged))?;
+    let context = Reader { btf }.structure(root, 0).map_err(|Fault(why)| why)?;
     Ok((context, section, verdict))
 }
 
@@ -253,18 +252,12 @@ struct Reader<'a> {
     btf: &'a Btf,
 }
 
-/// Why a structure is none of a context's: in words, or its types are damaged.
-struct Fault(Result<String, skep_btf::Error>);
-
-impl Fault {
-    fn unwrap_or_else(self, damaged: impl FnOnce(skep_btf::Error) -> String) -> String {
-        self.0.unwrap_or_else(damaged)
-    }
-}
+/// Why a structure is none of a context's.
+struct Fault(String);
 
 impl From<skep_btf::Error> for Fault {
     fn from(error: skep_btf::Error) -> Self {
-        Self(Err(error))
+        Self(error.to_string())
     }
 }
 
@@ -288,7 +281,7 @@ impl Reader<'_> {
             };
             let Some(kind) = self.member(member.ty, nullable, next_is_end, depth)? else {
                 let text = format!("the field {name} of struct {} is nothing that a host can lend", of.name);
-                return Err(Fault(Ok(text)));
+                return Err(Fault(text));
             };
             places.push((member.bit_offset, member.bits));
             if matches!(kind, FieldType::Slice { .. }) {
@@ -296,12 +289,9 @@ impl Reader<'_> {
             }
             of = of.field(name, kind);
         }
-        let expected = offsets(&of).map_err(|why| Fault(Ok(why)))?.0;
+        let expected = offsets(&of).map_err(Fault)?.0;
         if !expected.iter().map(|at| (8 * at, 0)).eq(places) {
-            return Err(Fault(Ok(format!(
-                "struct {} is packed, or has bit fields or extra alignment",
-                of.name
-            ))));
+            return Err(Fault(format!("struct {} is packed, or has bit fields or extra alignment", of.name)));
         }
         Ok(of)
     }

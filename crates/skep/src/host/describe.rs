@@ -167,7 +167,7 @@ pub trait HostContext: HostStruct {
 
 /// What programs of a type return. `#[derive(Verdict)]` implements it for enums without fields.
 pub trait Verdict: Sized {
-    /// The enum's name in C; empty if every number is allowed.
+    /// The enum's name in C; empty without one, as for `bool` and where every number is allowed.
     const NAME: &'static str;
 
     /// Names and numbers. The verifier proves that a result is between the least and the greatest.

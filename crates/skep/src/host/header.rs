@@ -36,7 +36,7 @@ impl HostType {
         }
         text += "#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)\n\n";
         let mut known = Vec::new();
-        structure(&mut text, self.description(), &mut known, &mut self.tags());
+        structure(&mut text, self.description(), &mut known, &self.tags());
         text += "#pragma clang attribute pop\n\n";
         // Compilers drop it. Tools that read the header through a compiler's types make it global.
         let _ = writeln!(text, "static struct {root} *const skep_{root} __attribute__((unused)) = 0;\n");
@@ -63,14 +63,14 @@ impl HostType {
 }
 
 /// A structure, after those that it leads to. `tags` are those of the outermost.
-fn structure(text: &mut String, of: &StructType, known: &mut Vec<String>, tags: &mut String) {
+fn structure(text: &mut String, of: &StructType, known: &mut Vec<String>, tags: &str) {
     if known.contains(&of.name) {
         return;
     }
     known.push(of.name.clone());
     for (_, kind) in of.fields() {
         if let FieldType::Struct { of, .. } = kind {
-            structure(text, of, known, &mut String::new());
+            structure(text, of, known, "");
         }
     }
     let _ = writeln!(text, "struct {} {{", of.name);

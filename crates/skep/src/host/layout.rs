@@ -43,7 +43,7 @@ pub struct HostType {
 /// The results of a program type: an enum, or any number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerdictType {
-    /// The enum's name in C; empty if every number is allowed.
+    /// The enum's name in C; empty without one, as for `bool` and where every number is allowed.
     pub name: String,
     /// Names and numbers.
     pub values: Vec<(String, i32)>,
@@ -217,8 +217,10 @@ impl Placing {
         for ((name, kind), offset) in of.fields.iter().zip(offsets) {
             self.field(&mut fields, name, kind, (home, offset), writable)?;
         }
-        let suffix = if root { "" } else { " that the context leads to" };
-        let name = if root { leaked(&of.name) } else { leaked(&format!("struct {}{suffix}", of.name)) };
+        let name = match root {
+            true => leaked(&of.name),
+            false => leaked(&format!("struct {} that the context leads to", of.name)),
+        };
         Ok(Box::leak(Box::new(ContextLayout { name, size, fields: fields.leak() })))
     }
 

@@ -135,8 +135,9 @@ fn unsigned(bytes: &[u8]) -> Option<u64> {
 
 /// The same with a sign.
 fn signed(bytes: &[u8]) -> Option<i64> {
+    let word = unsigned(bytes)?;
     let unused = 64 - 8 * bytes.len() as u32;
-    Some((unsigned(bytes)? << unused).cast_signed() >> unused)
+    Some((word << unused).cast_signed() >> unused)
 }
 
 fn read(btf: &Btf, id: u32, bytes: &[u8], walk: Walk<'_>) -> Option<Value> {

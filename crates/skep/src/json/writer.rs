@@ -52,12 +52,12 @@ impl Writer {
         };
         let name = || btf.type_name(id).unwrap_or_default();
         match ty.kind {
-            Kind::Int if ty.int().is_some_and(|int| int.is_bool) && value.is_boolean() => {
+            Kind::Int if ty.int().is_some_and(|int| int.is_bool) && value.is_boolean() && !out.is_empty() => {
                 out.fill(0);
                 out[0] = u8::from(value == &Value::Bool(true));
                 Ok(())
             }
-            Kind::Enum | Kind::Enum64 => {
+            Kind::Enum | Kind::Enum64 if matches!(out.len(), 1 | 2 | 4 | 8) => {
                 let names = || ty.enumerators().filter_map(|one| Some((one.name().ok()?, one.value)));
                 let named = value.as_str().and_then(|wanted| names().find(|(name, _)| *name == wanted));
                 match named {

@@ -68,7 +68,7 @@ impl Program {
     unsafe fn call_counted(&self, call: Call<'_>) -> Result<u64, Error> {
         // Only says which counters are touched: where threads share virtual CPUs, the run may have another one, and
         // counters may be touched by two at once.
-        let cpu = (self.shared.domain.enter()?.number(), self.shared.domain.limit());
+        let cpu = self.shared.domain.enter()?.number();
         let started = Instant::now();
         // SAFETY: the caller's promise.
         let result = unsafe { self.call_now(call) };

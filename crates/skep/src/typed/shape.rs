@@ -115,7 +115,7 @@ impl<T> FieldsOf<T> {
 /// The type of a variable, if the object says it and its size is right.
 pub(super) fn type_of_variable(btf: Option<&Btf>, name: &str, size: usize) -> Option<u32> {
     let btf = btf?;
-    let var = btf.ty(btf.find(name, Kind::Var)?).ok()?.target();
+    let var = btf.variable(name)?;
     btf.size(var).is_ok_and(|bytes| bytes as usize == size).then_some(var)
 }
 

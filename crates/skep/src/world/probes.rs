@@ -17,11 +17,14 @@ mod arch;
 mod registers;
 
 use super::World;
+use crate::audit::AuditEvent;
 use crate::context::Context;
 use crate::error::Error;
+use crate::observe;
 use crate::program::Program;
 pub use registers::Registers;
 use skep_world::{Event, Happening, Machine, ProbePoint};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,6 +47,18 @@ pub enum Probe {
     },
     /// It runs when a tracepoint is passed, on its arguments. The name is without the group.
     RawTracepoint(String),
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry(point) => write!(f, "entry of {point}"),
+            Self::Return(point) => write!(f, "return of {point}"),
+            Self::Session(point) => write!(f, "call of {point}"),
+            Self::Tracepoint { group, name } => write!(f, "tracepoint {group}:{name}"),
+            Self::RawTracepoint(name) => write!(f, "raw tracepoint {name}"),
+        }
+    }
 }
 
 /// Something that happens.
@@ -110,6 +125,9 @@ pub struct ProbeOptions {
 pub struct ProbeLink {
     attachments: Arc<Attachments>,
     id: u64,
+    program: Program,
+    /// Where it is attached, for the audit log.
+    target: String,
 }
 
 /// What is attached.
@@ -148,6 +166,10 @@ impl Attachments {
 
 impl Drop for ProbeLink {
     fn drop(&mut self) {
+        let event =
+            || AuditEvent::Detach { program: self.program.name().to_owned(), target: self.target.clone() };
+        // It is detached all the same.
+        let _ = self.program.shared().observed.tell(self.program.image().tenant.as_deref(), None, event);
         let mut ended = Vec::new();
         // At once: a link may have very many. What they hold is let go without the lock.
         self.attachments.with(|list| {
@@ -209,8 +231,17 @@ impl World {
             Ok(Arc::new(Attached { id, probe, program: program.clone(), address, options }))
         });
         let attached = attached.collect::<Result<Vec<_>, Error>>()?;
-        self.probes.with(|list| list.all.extend(attached));
-        Ok(ProbeLink { attachments: Arc::clone(&self.probes), id })
+        let target = match attached.as_slice() {
+            [] => "no probe".to_owned(),
+            [only] => only.probe.to_string(),
+            [first, rest @ ..] => format!("{} and {} more probes", first.probe, rest.len()),
+        };
+        let event = || observe::attach(program.verified(), &target);
+        program.shared().observed.around(program.image().tenant.as_deref(), event, || {
+            self.probes.with(|list| list.all.extend(attached));
+            Ok(())
+        })?;
+        Ok(ProbeLink { attachments: Arc::clone(&self.probes), id, program: program.clone(), target })
     }
 
     /// Checks that a program may run at a probe. Returns the address of the function there.

@@ -3,7 +3,8 @@
 use skep::abi::{MapDef, MapKind, RAW};
 use skep::isa::{assemble, encode_bytes};
 use skep::{
-    AuditEvent, AuditFailure, AuditRecord, Error, JsonLines, Object, Program, Quota, Runtime, Tenant,
+    AuditEvent, AuditFailure, AuditRecord, Error, JsonLines, Object, Program, Quota, Runtime, RuntimeBuilder,
+    Tenant,
 };
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,10 @@ struct Sink(Arc<Mutex<Vec<AuditRecord>>>, Arc<AtomicBool>);
 
 impl Sink {
     fn runtime(&self, failure: AuditFailure) -> Runtime {
+        self.builder(failure).build().unwrap()
+    }
+
+    fn builder(&self, failure: AuditFailure) -> RuntimeBuilder {
         let Self(records, full) = self.clone();
         let keep = move |record: &AuditRecord| match full.load(Ordering::Relaxed) {
             true => Err(io::Error::other("the disk is full")),
@@ -22,7 +27,7 @@ impl Sink {
                 Ok(())
             }
         };
-        Runtime::builder().audit(keep, failure).build().unwrap()
+        Runtime::builder().audit(keep, failure)
     }
 
     fn take(&self) -> Vec<AuditRecord> {
@@ -121,6 +126,31 @@ fn attachments_are_recorded_before_they_run_and_failed_ones_twice() {
         told.collect::<Vec<_>>(),
         expected.map(|(what, name, refused)| (what, name.to_owned(), refused))
     );
+}
+
+#[test]
+fn programs_at_probes_are_recorded_as_those_at_hooks_are() {
+    use skep::world::{Function, Machine, Probe, ProbeOptions, ProbePoint};
+    let sink = Sink::default();
+    let mut machine = Machine::new();
+    machine.probes.add_function(Function { name: "tcp_connect".into(), address: 0, size: 0 }).unwrap();
+    let world = skep::World::new(machine);
+    let runtime = sink.builder(AuditFailure::Refuse).world(&world).build().unwrap();
+    let kind = skep::abi::ProgramType::from_name("kprobe").unwrap();
+    let module = runtime.load(&Object::from_insns("watch", kind, assemble("r0 = 0\nexit").unwrap())).unwrap();
+    sink.take();
+    let probe = || {
+        let entry = Probe::Entry(ProbePoint::function("tcp_connect"));
+        world.probe(&module.programs()[0], entry, ProbeOptions::default())
+    };
+    drop(probe().unwrap());
+    let [attached, detached] = &*sink.take() else { panic!("two records") };
+    let AuditEvent::Attach { program, target } = &attached.event else { panic!("{attached:?}") };
+    assert_eq!((&*program.name, &**target), ("watch", "entry of tcp_connect"));
+    let AuditEvent::Detach { program, target } = &detached.event else { panic!("{detached:?}") };
+    assert_eq!((&**program, &**target), ("watch", "entry of tcp_connect"));
+    sink.fill(true);
+    assert!(matches!(probe(), Err(Error::Audit { .. })));
 }
 
 #[test]

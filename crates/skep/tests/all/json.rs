@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use skep::json::Shape;
 use skep::{Object, Runtime};
-use skep_btf::Kind;
+use skep_btf::{Btf, Kind};
 
 /// Bytes as they are.
 fn raw(bytes: &[u8]) -> Value {
@@ -121,6 +121,27 @@ fn a_truth_value_that_is_neither_is_shown_as_its_byte() {
     bytes[12] = 2;
     assert_eq!(settings.to_json(&bytes)["enabled"], raw(&[2]));
     assert_eq!(settings.from_json("settings", &settings.to_json(&bytes)).unwrap(), bytes);
+}
+
+/// Types by hand, as no compiler makes them.
+fn odd_types(types: &[[u32; 4]]) -> Btf {
+    let mut bytes = vec![0x9f, 0xeb, 1, 0];
+    let size = 16 * types.len() as u32;
+    bytes.extend([24, 0, size, size, 3].iter().flat_map(|word: &u32| word.to_le_bytes()));
+    bytes.extend(types.iter().flatten().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(*b"\0t\0");
+    Btf::parse(bytes).unwrap()
+}
+
+#[test]
+fn numbers_of_odd_sizes_are_bytes() {
+    // A signed integer of 16 bytes, and a truth value of none.
+    let types = odd_types(&[[1, 1 << 24, 16, 1 << 24 | 128], [1, 1 << 24, 0, 4 << 24]]);
+    let wide = Shape::new(Some(&types), Some(1), 16);
+    assert_eq!(wide.to_json(&[7; 16]), raw(&[7; 16]));
+    assert!(wide.from_json("wide", &json!(7)).is_err());
+    let empty = Shape::new(Some(&types), Some(2), 0);
+    assert!(empty.from_json("empty", &json!(true)).is_err());
 }
 
 /// 2^53 + 1 is the first number of which readers of floating-point numbers lose a digit.

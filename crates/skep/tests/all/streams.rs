@@ -73,7 +73,10 @@ fn samples_have_their_cpu_and_user_records_wait_for_room() {
     });
     let requests = map(MapKind::UserRingbuf, [0, 0, 4096]);
     executor().block_on(async {
+        let mut sink = UserRingSink::new(&map(MapKind::UserRingbuf, [0, 0, 4096])).unwrap();
+        sink.send(&[0; 4080]).await.expect("with its header it leaves the last 8 bytes free");
         let mut sink = UserRingSink::new(&requests).unwrap();
+        assert!(sink.send(&[0; 4081]).await.is_err());
         assert!(sink.send(&[0; 4096]).await.is_err());
         let record = [1; 1000];
         for _ in 0..4 {

@@ -232,7 +232,7 @@ impl Supervisor {
             self.types.as_deref(),
             probed,
             before,
-            (network.is_some(), calls.as_deref()),
+            (network.is_some(), calls.as_deref().filter(|_| probes.is_some())),
         )?;
         if let (Some(path), false) = (&self.types, prepared.types) {
             // It has not done anything yet, or would find other types than it asked for.

@@ -38,7 +38,7 @@ pub(crate) mod request {
     pub(crate) const MODIFY_ATTRIBUTES: u32 = 0x4008_240b;
 }
 
-/// A perf event is opened: ours, if it is for samples of programs.
+/// A perf event is opened: ours, if it is for samples of programs or for a probe.
 pub(crate) fn open(probes: Option<&Probes>, process: &mut Process<'_>, arguments: [u64; 6]) -> Answer {
     let [attr, pid, cpu, group, flags, _] = arguments;
     // What cannot be read, or has no size that there is, is the kernel's to refuse.

@@ -129,11 +129,7 @@ impl Table {
 
     /// Opens a file for a perf event of a probe.
     pub(crate) fn open_probe(&self, number: u32, probe: Opened) -> Result<OwnedFd, Errno> {
-        let memory = counted(&empty("perf_event")?)?;
-        let opened = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let opened = opened.map_err(self::number)?;
-        self.add(&mut self.files.lock(), Held::Probe(Arc::new(probe)), memory, (EVENT, number))?;
-        Ok(opened)
+        self.open_perf(number, counted(&empty("perf_event")?)?, Held::Probe(Arc::new(probe)))
     }
 
     /// A number for a perf event.
@@ -143,11 +139,14 @@ impl Table {
 
     /// Opens the file of a new perf event for a client.
     pub(crate) fn open_event(&self, number: u32, event: Arc<PerfEvent>) -> Result<OwnedFd, Errno> {
-        let memory = counted(&event.file())?;
+        self.open_perf(number, counted(&event.file())?, Held::Event(event))
+    }
+
+    fn open_perf(&self, number: u32, memory: OwnedFd, held: Held) -> Result<OwnedFd, Errno> {
         let opened = open(own_path(&memory), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(self::number)?;
         // Open here until the client has it, as in `open`.
-        self.add(&mut self.files.lock(), Held::Event(event), memory, (EVENT, number))?;
+        self.add(&mut self.files.lock(), held, memory, (EVENT, number))?;
         Ok(opened)
     }
 

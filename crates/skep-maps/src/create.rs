@@ -90,10 +90,7 @@ pub(crate) fn table(
     let failed = |error| match error {
         Error::Limit { held, wanted, .. } => too_large(def, options, held.checked_add(wanted)),
         Error::TooLarge { .. } => too_large(def, options, None),
-        source @ Error::Account { .. } => {
-            MapError::no_memory(def.name.clone(), source, memory.account.as_deref())
-        }
-        source => MapError::NoMemory { map: def.name.clone(), source },
+        source => MapError::no_memory(def.name.clone(), source, memory.account.as_deref()),
     };
 
     if let Some(rules) = members::rules(def.kind) {

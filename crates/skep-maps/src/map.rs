@@ -171,6 +171,7 @@ impl Map {
         }
         let failed = |of: &Option<Arc<Account>>, e| MapError::no_memory(def.name.clone(), e, of.as_deref());
         let counted = Charge::new(memory.count.as_ref(), 1).map_err(|error| failed(&memory.count, error))?;
+        // The table knows what it takes once it is there: for a moment that is not charged.
         let table = create::table(def, options, memory, shared)?;
         let charge = Charge::new(memory.account.as_ref(), table.fixed());
         let charge = charge.map_err(|error| failed(&memory.account, error))?;

@@ -75,6 +75,13 @@ impl Account {
         self.limit.store(limit, Relaxed);
     }
 
+    /// Why so much could not be taken now, if it could not. Takes and counts nothing.
+    fn lacks(&self, amount: u64) -> Option<Error> {
+        let (used, limit) = (self.used(), self.limit());
+        let fits = used.checked_add(amount).is_some_and(|sum| sum <= limit);
+        (!fits).then_some(Error::Account { used, wanted: amount, limit })
+    }
+
     fn take(&self, amount: u64) -> Result<(), Error> {
         let limit = self.limit();
         let more = |used: u64| used.checked_add(amount).filter(|sum| *sum <= limit);
@@ -114,6 +121,11 @@ impl Charge {
             self.held.fetch_add(amount, Relaxed);
         }
         Ok(())
+    }
+
+    /// Why [`grow`](Self::grow) would fail now, if it would. Nothing changes.
+    pub(crate) fn lacks(&self, amount: u64) -> Option<Error> {
+        self.account.as_ref()?.lacks(amount)
     }
 
     /// Gives some of it back; at most what is held.

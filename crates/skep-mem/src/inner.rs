@@ -100,11 +100,9 @@ impl Inner {
         // Whether a slab was left that the account refused. The numbers are for people.
         let slabs = self.counts.slabs.load(Ordering::Relaxed) as usize;
         if slabs < layout.slabs
-            && let Err(error) = self.charge.grow(layout.per_slab_bytes())
+            && let Some(error) = self.charge.lacks(layout.per_slab_bytes())
         {
             return error;
-        } else if slabs < layout.slabs {
-            self.charge.shrink(layout.per_slab_bytes());
         }
         Error::Exhausted { capacity: layout.capacity }
     }

@@ -62,6 +62,11 @@ impl Attr {
 }
 
 /// Checks that a structure of `size` bytes has zeroes behind the `known` ones.
+/// Two words of a caller's structure as a number.
+pub(crate) fn double(words: &[u32], at: usize) -> u64 {
+    u64::from(words[at]) | u64::from(words[at + 1]) << 32
+}
+
 pub(crate) fn check_tail<E: Engine>(
     caller: &mut impl Caller<E>,
     address: u64,

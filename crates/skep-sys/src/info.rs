@@ -1,6 +1,6 @@
 //! What is known about objects: `BPF_OBJ_GET_INFO_BY_FD`.
 
-use crate::attr::{Attr, InfoByFd, check_tail};
+use crate::attr::{Attr, InfoByFd, check_tail, double};
 use crate::btf::BtfObject;
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};
@@ -346,20 +346,21 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
             union[5] = if info.kind == ProbeKind::Tracepoint { 0 } else { info.offset as u32 };
             let at = match info.kind {
                 ProbeKind::Function | ProbeKind::FunctionReturn => {
-                    double(&mut union, 6, if caller.sees_addresses() { info.address } else { 0 });
+                    set_double(&mut union, 6, if caller.sees_addresses() { info.address } else { 0 });
                     10
                 }
                 _ => 6,
             };
-            double(&mut union, at, *cookie);
+            set_double(&mut union, at, *cookie);
             text_at(caller, &asked, 2, &info.name)?;
         }
         Place::Functions { addresses, cookies, flags } => {
             let count = asked.union[2];
-            let ([to, cookies_to], seen) = ([words(&asked, 0), words(&asked, 6)], caller.sees_addresses());
+            let ([to, cookies_to], seen) =
+                ([double(&asked.union, 0), double(&asked.union, 6)], caller.sees_addresses());
             union = asked.union;
             (union[2], union[3]) = (addresses.len() as u32, *flags);
-            double(&mut union, 4, 0);
+            set_double(&mut union, 4, 0);
             if (to == 0) != (count == 0) || (cookies_to != 0 && count == 0) {
                 return Err(Errno::EINVAL);
             }
@@ -369,7 +370,7 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
             short = to != 0 && (count as usize) < addresses.len();
         }
         Place::Binary { path, offsets, counters, cookies, flags, process } => {
-            let [path_to, to, counters_to, cookies_to] = [0, 2, 4, 6].map(|at| words(&asked, at));
+            let [path_to, to, counters_to, cookies_to] = [0, 2, 4, 6].map(|at| double(&asked.union, at));
             let (room, count) = (asked.union[8], asked.union[9]);
             union = asked.union;
             union[8..].copy_from_slice(&[path.len() as u32 + 1, offsets.len() as u32, *flags, *process]);
@@ -399,12 +400,8 @@ fn link_info<E: Engine>(caller: &mut impl Caller<E>, room: &Room, link: &LinkObj
     if short { Err(Errno::ENOSPC) } else { Ok(()) }
 }
 
-/// Two words of the caller's structure, and of the answer.
-fn words(asked: &LinkInfo, at: usize) -> u64 {
-    u64::from(asked.union[at]) | u64::from(asked.union[at + 1]) << 32
-}
-
-fn double(union: &mut [u32; 12], at: usize, number: u64) {
+/// Sets two words of the answer.
+fn set_double(union: &mut [u32; 12], at: usize, number: u64) {
     (union[at], union[at + 1]) = (number as u32, (number >> 32) as u32);
 }
 
@@ -435,7 +432,7 @@ fn text_at<E: Engine>(
     at: usize,
     name: &str,
 ) -> Result<(), Errno> {
-    let (address, size) = (words(asked, at), asked.union[at + 2] as usize);
+    let (address, size) = (double(&asked.union, at), asked.union[at + 2] as usize);
     if (address == 0) != (size == 0) {
         return Err(Errno::EINVAL);
     }

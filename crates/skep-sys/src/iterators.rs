@@ -8,7 +8,7 @@
 //! Linux walks while the descriptor is read. Here the whole walk is made before there is a descriptor: so its errors
 //! are those of the call, and what is read is what there was at the call.
 
-use crate::attr::{Attr, IterCreate, LinkCreate};
+use crate::attr::{Attr, IterCreate, LinkCreate, check_tail, double};
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};
 use crate::errno::Errno;
@@ -53,14 +53,14 @@ impl<E: Engine> System<E> {
         if create.target != 0 || create.flags != 0 {
             return Err(Errno::EINVAL);
         }
-        let [low, high, len, ..] = create.more;
-        let address = u64::from(low) | u64::from(high) << 32;
+        let [_, _, len, ..] = create.more;
+        let address = double(&create.more, 0);
         if (address == 0) != (len == 0) {
             return Err(Errno::EINVAL);
         }
         let mut info = [0; INFO];
         if address != 0 {
-            crate::attr::check_tail(caller, address, len, INFO as u32, MOST_INFO)?;
+            check_tail(caller, address, len, INFO as u32, MOST_INFO)?;
             caller.read(address, &mut info[..(len as usize).min(INFO)])?;
         }
         let target = self.engine().iterates(program.program()).ok_or(Errno::ENOENT)?;

@@ -1,7 +1,7 @@
 //! Links: attachments of programs as objects.
 
 use crate::attach::sockets_map;
-use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint};
+use crate::attr::{Attr, LinkCreate, LinkDetach, LinkUpdate, RawTracepoint, double};
 use crate::caller::{Caller, ControlGroup};
 use crate::engine::{Engine, Netkit, Place};
 use crate::errno::Errno;
@@ -249,7 +249,7 @@ impl<E: Engine> System<E> {
                 place
             }
         };
-        self.link(caller, id, program, place, (group, shown))
+        self.link(caller, id, program, place, (group, shown, Held::Nothing))
     }
 
     fn device_link(
@@ -261,8 +261,8 @@ impl<E: Engine> System<E> {
         use crate::ordered::{F_REPLACE, F_WHERE};
         let attach_type = create.attach_type;
         let index = self.device(create.target, attach_type)?;
-        let [relative, _, low, high, ..] = create.more;
-        let revision = u64::from(low) | u64::from(high) << 32;
+        let [relative, ..] = create.more;
+        let revision = double(&create.more, 2);
         let place = use_of(attach_type).ok_or(Errno::EINVAL)?;
         let to = self.where_to(caller, create.flags, relative, revision, place)?;
         let shared = self.shared();
@@ -377,7 +377,7 @@ impl<E: Engine> System<E> {
         let mut places = shared.places.lock();
         places.single.push((place.clone(), Entry { program: Arc::clone(&program), link: Some(id) }));
         drop(places);
-        self.link(caller, id, program, place, (None, None))
+        self.link(caller, id, program, place, (None, None, Held::Nothing))
     }
 
     /// A link that is attached by what it holds.
@@ -389,18 +389,7 @@ impl<E: Engine> System<E> {
         held: Held<E>,
     ) -> Result<i64, Errno> {
         let id = self.with(|registry| registry.links.reserve());
-        let state = Mutex::new(State { attached: true, program });
-        let object = Arc::new(LinkObject {
-            id,
-            place,
-            group: None,
-            shown: None,
-            shared: self.shared(),
-            state,
-            _held: held,
-        });
-        self.with(|registry| registry.links.insert(id, &object));
-        caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
+        self.link(caller, id, program, place, (None, None, held))
     }
 
     fn link(
@@ -409,11 +398,11 @@ impl<E: Engine> System<E> {
         id: u32,
         program: Arc<ProgramObject<E>>,
         place: Place,
-        (group, shown): (Option<ControlGroup>, Option<Handle<E>>),
+        (group, shown, held): (Option<ControlGroup>, Option<Handle<E>>, Held<E>),
     ) -> Result<i64, Errno> {
         let state = Mutex::new(State { attached: true, program });
         let shared = self.shared();
-        let object = Arc::new(LinkObject { id, place, group, shown, shared, state, _held: Held::Nothing });
+        let object = Arc::new(LinkObject { id, place, group, shown, shared, state, _held: held });
         self.with(|registry| registry.links.insert(id, &object));
         caller.install(Handle::new(self.shared(), Object::Link(object))).map(i64::from)
     }

@@ -4,7 +4,7 @@
 //! What can be probed is the engine's to know ([`Engine::has_probes`]). Without any, these links are refused as by a
 //! kernel without tracing.
 
-use crate::attr::LinkCreate;
+use crate::attr::{LinkCreate, double};
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};
 use crate::errno::Errno;
@@ -249,11 +249,6 @@ impl<E: Engine> System<E> {
 /// Whether that is an attachment to many probes.
 const fn expects_many(attach_type: u32) -> bool {
     matches!(attach_type, attach_type::KPROBE_MULTI | attach_type::KPROBE_SESSION | attach_type::UPROBE_MULTI)
-}
-
-/// Two of the words.
-fn double(words: &[u32], at: usize) -> u64 {
-    u64::from(words[at]) | u64::from(words[at + 1]) << 32
 }
 
 /// A list of numbers; empty without an address.

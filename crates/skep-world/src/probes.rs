@@ -148,6 +148,11 @@ pub enum FieldValue {
 }
 
 impl Probes {
+    /// Whether there is a tracepoint of that name in any group: raw tracepoints have no groups.
+    pub fn has_raw_tracepoint(&self, name: &str) -> bool {
+        self.tracepoints.iter().any(|known| known.name == name)
+    }
+
     /// Whether nothing can be probed.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty() && self.tracepoints.is_empty() && self.binaries.is_empty()
@@ -170,7 +175,8 @@ impl Probes {
         if function.address == 0 {
             let end = |known: &Function| known.address + known.size;
             let end = self.functions.values().map(end).max().unwrap_or(TEXT).max(TEXT);
-            function.address = end.next_multiple_of(16);
+            // 0 behind the last address is refused below.
+            function.address = end.checked_next_multiple_of(16).unwrap_or(0);
         }
         if function.address >> 63 == 0 || function.address.checked_add(function.size).is_none() {
             return Err(Error::BadProbe {
@@ -412,23 +418,17 @@ impl Tracepoint {
     /// What Linux's tracefs says of it in its file `format`.
     pub fn format(&self) -> String {
         let mut text = format!("name: {}\nID: {}\nformat:\n", self.name, self.id);
-        let mut line = |declaration: &str, offset: usize, size: usize, signed: bool| {
+        let line = |declaration: &str, offset: usize, size: usize, signed: bool| {
             let signed = u8::from(signed);
-            text.push_str(&format!(
-                "\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n"
-            ));
+            format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
         };
-        line("unsigned short common_type", 0, 2, false);
-        line("unsigned char common_flags", 2, 1, false);
-        line("unsigned char common_preempt_count", 3, 1, false);
-        line("int common_pid", 4, 4, true);
+        text += &line("unsigned short common_type", 0, 2, false);
+        text += &line("unsigned char common_flags", 2, 1, false);
+        text += &line("unsigned char common_preempt_count", 3, 1, false);
+        text += &line("int common_pid", 4, 4, true);
         text.push('\n');
         for field in &self.fields {
-            let signed = u8::from(field.signed);
-            let RecordField { declaration, offset, size, .. } = field;
-            text.push_str(&format!(
-                "\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n"
-            ));
+            text += &line(&field.declaration, field.offset, field.size, field.signed);
         }
         text
     }
@@ -442,8 +442,9 @@ impl RecordField {
             Some((front, count)) => (front, count.strip_suffix(']')?.trim().parse::<usize>().ok()?),
             None => (declaration, 1),
         };
-        let split = front.trim_end().rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
-        let (kind, name) = front.trim_end().split_at(split + 1);
+        let front = front.trim_end();
+        let name = front.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
+        let kind = front.strip_suffix(name)?;
         if !is_word(name) || elements == 0 {
             return None;
         }
@@ -498,6 +499,9 @@ mod tests {
         for bad in [function("a b", 0, 0), function("user", 0x1000, 4), function("end", u64::MAX, 4)] {
             assert!(matches!(probes.add_function(bad), Err(Error::BadProbe { .. })));
         }
+        let mut full = Probes::default();
+        full.add_function(function("last", u64::MAX - 20, 20)).unwrap();
+        assert!(matches!(full.add_function(function("behind", 0, 4)), Err(Error::BadProbe { .. })));
         let at = |offset| ProbePoint::Function { name: "vprintk".to_owned(), offset };
         assert!(probes.check(&at(9)).is_ok());
         assert!(matches!(probes.check(&at(10)), Err(Error::BadProbe { .. })));
@@ -515,7 +519,8 @@ mod tests {
         assert_eq!(places, [(8, 16), (24, 4), (32, 8), (40, 8), (48, 1)]);
         assert_eq!(tracepoint.record_size(), 56);
         assert!(tracepoint.format().contains("\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n"));
-        for bad in ["struct x y", "int", "int a[0]", "int a[x]", "char a[99999999]", "u64 4"] {
+        for bad in ["struct x y", "int", "int a[0]", "int a[x]", "char a[99999999]", "u64 4", "int é", "é"]
+        {
             assert!(matches!(probes.add_tracepoint("a", "b", [bad]), Err(Error::BadProbe { .. })), "{bad}");
         }
         assert!(matches!(probes.add_tracepoint("sched", "x", []), Err(Error::ProbeTaken { .. })));

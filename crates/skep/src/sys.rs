@@ -324,10 +324,7 @@ impl Engine for SysEngine {
     }
 
     fn has_tracepoint(&self, name: &str) -> bool {
-        let of_world = |world: &World| {
-            let machine = world.machine();
-            machine.probes.tracepoints().iter().any(|known| known.name() == name)
-        };
+        let of_world = |world: &World| world.machine().probes.has_raw_tracepoint(name);
         self.world.as_ref().is_some_and(of_world) || places::has_tracepoint(self.host_types.as_deref(), name)
     }
 

@@ -13,9 +13,9 @@
 use super::Probes;
 use super::folder::Folder;
 use crate::process::Process;
-use crate::table::{FileId, id_of, number};
+use crate::procfs;
+use crate::table::{FileId, id_of};
 use rustix::fd::OwnedFd;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use skep::sys::ProbeRequest;
 use skep_sys::Errno;
 use std::path::PathBuf;
@@ -59,10 +59,7 @@ impl Events {
     /// The file that a process gets to write to.
     pub(super) fn file(&mut self, which: usize) -> Result<OwnedFd, Errno> {
         if self.files[which].is_none() {
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let file = memfd_create("probe_events", flags).map_err(number)?;
-            let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-            fcntl_add_seals(&file, all).map_err(number)?;
+            let file = procfs::written("probe_events", b"")?;
             let id = id_of(&file)?;
             self.files[which] = Some((file, id));
         }

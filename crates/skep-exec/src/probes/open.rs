@@ -21,7 +21,7 @@ const FD_NO_GROUP: u64 = 1;
 const FD_CLOEXEC: u64 = 8;
 /// The bit of `config` that asks for returns.
 const RETURNS: u64 = 1;
-/// The longest symbol and path, with their ends.
+/// The longest symbol, with its end.
 const SYMBOL: usize = 512;
 
 /// An open event.

@@ -294,8 +294,7 @@ impl SysEngine {
         program: &ProgramObject<Self>,
         cookie: u64,
     ) -> Result<Option<Probing>, Errno> {
-        let machine = self.probed()?.machine();
-        if !machine.probes.tracepoints().iter().any(|known| known.name() == name) {
+        if !self.probed()?.machine().probes.has_raw_tracepoint(name) {
             return Ok(None);
         }
         let options = ProbeOptions { cookie, ..ProbeOptions::default() };

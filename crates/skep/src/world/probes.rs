@@ -272,8 +272,7 @@ impl World {
                 }
             }
             Probe::RawTracepoint(name) => {
-                let known = |known: &skep_world::Tracepoint| known.name() == name;
-                if !machine.probes.tracepoints().iter().any(known) {
+                if !machine.probes.has_raw_tracepoint(name) {
                     return Err(missing(name).into());
                 }
             }

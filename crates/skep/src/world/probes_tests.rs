@@ -25,7 +25,7 @@ fn program(world: &World, kind: &str, text: &str) -> Program {
     module.programs()[0].clone()
 }
 
-/// What a program made of a context: it leaves its result in the world's log, which only tests of one program need.
+/// Lets something happen. Returns how many programs ran.
 fn fire(world: &World, fired: Fired<'_>) -> u64 {
     world.fire(fired, None).unwrap().programs
 }
@@ -73,12 +73,9 @@ fn a_session_program_is_told_registers_cookie_and_address() {
         "r6 = r1\nr7 = *(u64 *)(r6 + {di})\nr0 = 0\nif r7 != 42 goto +11\ncall 174\nr8 = r0\nr1 = r6\n\
          call 173\nr9 = {address:#x} ll\nr1 = r0\nr0 = 0\nif r8 != 77 goto +2\nif r1 != r9 goto +1\nr0 = 1\nexit"
     );
-    let Ok(insns) = skep_isa::assemble(&text) else { panic!("{text}") };
-    let runtime = Runtime::builder().world(&world).build().unwrap();
-    let kind = skep_abi::ProgramType::from_name("kprobe").unwrap();
-    let module = runtime.load(&Object::from_insns("p", kind, insns)).unwrap();
     let options = ProbeOptions { cookie: 77, ..ProbeOptions::default() };
-    let _link = world.probe(&module.programs()[0], Probe::Session(point.clone()), options).unwrap();
+    let _link =
+        world.probe(&program(&world, "kprobe", &text), Probe::Session(point.clone()), options).unwrap();
     let call = |argument| {
         let registers = Registers::call(&[argument]);
         fire(&world, Fired::Call { point: &point, registers: &registers, result: 0 })

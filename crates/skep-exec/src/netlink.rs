@@ -33,7 +33,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use traffic::Filter;
 
-/// The descriptors of sockets, and of files that define probes: below what select(2) takes, and what processes may usually have.
+/// The descriptors of sockets, and of files that define probes: below what select(2) takes, and what processes may
+/// usually have.
 pub(crate) const HIGH: Range<u32> = 896..1024;
 /// `NETLINK_USERSOCK`
 const USERSOCK: i32 = 2;

@@ -17,10 +17,13 @@
 //! A thread that finds no free slot waits for a shared one, unless it has a slot in use in another domain: two such
 //! threads could wait for each other.
 //!
-//! All of this is private to one thread; shared state is behind `readers`.
+//! All of this is private to one thread; shared state is behind `readers`. But signal handlers enter and leave as well,
+//! and the last section of a handler gives a shared slot back. So a shared slot is in use before anything else can find
+//! it (`begin` runs while the claims are borrowed), and `LAST` forgets it before it is idle.
 //!
-//! What would break it: giving back a slot that `LAST` still names, or one with a section or a reader; waiting on a
-//! keeper, or in a forked child, where the threads that have the slots do not run.
+//! What would break it: giving back a slot that `LAST` still names, or one with a section or a reader; an idle shared
+//! slot that a handler finds; waiting on a keeper, or in a forked child, where the threads that have the slots do not
+//! run.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -45,20 +48,47 @@ thread_local! {
     static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
 }
 
-/// Finds or makes this thread's claim on a domain. The caller uses it at once: enters, or pins it.
+/// Finds or makes this thread's claim on a domain, and begins to use it: `begin` enters or pins the record.
 #[inline(always)]
-pub(crate) fn claim<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
+pub(crate) fn claim<'a>(
+    readers: &'a Arc<Readers>,
+    keeper: &Keeper,
+    begin: impl FnOnce(&Record),
+) -> Result<&'a Record, Error> {
     match last(readers) {
-        Some(record) => Ok(record),
-        None => claim_slowly(readers, keeper),
+        Some(record) => {
+            begin(record);
+            Ok(record)
+        }
+        None => claim_slowly(readers, keeper, begin),
+    }
+}
+
+/// Begins to use this thread's record in a domain, if it has claimed one.
+pub(crate) fn find_to(readers: &Arc<Readers>, begin: impl FnOnce(&Record)) -> Option<&Record> {
+    match last(readers) {
+        Some(record) => {
+            begin(record);
+            Some(record)
+        }
+        None => with_claims(|claims| {
+            let record = readers.record(claims.number(readers)?);
+            begin(record);
+            Some(record)
+        })
+        .flatten(),
     }
 }
 
 /// This thread's record in a domain, if it has claimed one.
 pub(crate) fn find(readers: &Arc<Readers>) -> Option<&Record> {
-    last(readers).or_else(|| {
-        with_claims(|claims| claims.number(readers)).flatten().map(|number| readers.record(number))
-    })
+    find_to(readers, |_| ())
+}
+
+/// The record of a slot that is given back is about to be idle: a handler must not find it on the fast path.
+#[inline]
+pub(crate) fn forget_last() {
+    LAST.set(&raw const UNCLAIMED);
 }
 
 /// Gives back this thread's slot. Returns `false` if there is none or it is in use.
@@ -103,13 +133,18 @@ fn last(readers: &Arc<Readers>) -> Option<&Record> {
 
 #[cold]
 #[inline(never)]
-fn claim_slowly<'a>(readers: &'a Arc<Readers>, keeper: &Keeper) -> Result<&'a Record, Error> {
+fn claim_slowly<'a>(
+    readers: &'a Arc<Readers>,
+    keeper: &Keeper,
+    begin: impl FnOnce(&Record),
+) -> Result<&'a Record, Error> {
     with_claims(|claims| {
         let number = match claims.number(readers) {
             Some(number) => number,
             None => claims.add(readers, keeper)?,
         };
         let record = readers.record(number);
+        begin(record);
         LAST.set(record);
         Ok(record)
     })
@@ -167,7 +202,7 @@ impl Claims {
         let Some(number) = claim.number else { return false };
         // A handler that enters from here on must not find the record on the fast path. A handler that did so before
         // has left again.
-        LAST.set(&raw const UNCLAIMED);
+        forget_last();
         let given_back = claim.readers.give_back(claim.readers.record(number));
         if given_back {
             claim.number = None;
@@ -201,6 +236,8 @@ impl Drop for Claims {
 #[cfg(test)]
 mod tests {
     use crate::Domain;
+    use crate::readers::NORMAL;
+    use crate::section::Section;
 
     fn remembered() -> usize {
         super::with_claims(|claims| claims.0.len()).unwrap()
@@ -216,6 +253,42 @@ mod tests {
             assert!(remembered() <= 3);
         }
         assert_eq!(stays.enter().unwrap().number(), 0);
+    }
+
+    /// A signal handler may run anywhere. Here it runs between the claim and the section.
+    #[test]
+    fn no_handler_gives_back_a_shared_slot_that_is_about_to_be_used() {
+        let domain = Domain::builder().slots(1).shared(1).build().unwrap();
+        let handler = || drop(domain.enter());
+        let record = super::claim(&domain.readers, &domain.keeper, |record| {
+            handler();
+            assert_eq!(domain.in_use(), 1, "the slot is still this thread's");
+            domain.readers.enter(record, NORMAL);
+        });
+        let section = Section::entered(&domain.readers, record.unwrap());
+        handler();
+        assert_eq!(domain.in_use(), 1, "the section lasts");
+        drop(section);
+        assert_eq!(domain.in_use(), 0);
+    }
+
+    /// Or between the end of a section and the return of the slot: within the handler another one runs.
+    #[test]
+    fn no_handler_uses_a_shared_slot_that_another_gives_back() {
+        let domain = Domain::builder().slots(1).shared(1).build().unwrap();
+        std::mem::forget(domain.enter().unwrap());
+        let record = super::find(&domain.readers).unwrap();
+        assert!(record.leave(NORMAL, super::forget_last));
+        assert!(super::last(&domain.readers).is_none(), "a handler does not find it on the fast path");
+        let found = super::find_to(&domain.readers, |record| {
+            drop(domain.enter());
+            assert_eq!(domain.in_use(), 1, "the slot is still this thread's");
+            domain.readers.enter(record, NORMAL);
+        });
+        drop(Section::entered(&domain.readers, found.unwrap()));
+        assert_eq!(domain.in_use(), 0);
+        super::give_back(&domain.readers, record);
+        assert_eq!(domain.in_use(), 0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fork::Witness;
 use crate::inbox::{GRACES, InboxState, Mode, Queue};
 use crate::keeper::{Keeper, Settings};
-use crate::readers::{Readers, Record};
+use crate::readers::{NORMAL, Readers, Record, SLEEPABLE};
 use crate::section::{Reader, Section, SleepableSection};
 use crate::stats::Stats;
 use crate::task_handle::TaskHandle;
@@ -95,13 +95,15 @@ impl Domain {
     /// enters from a destructor of thread-local data; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
-        Ok(Section::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
+        let begin = |record: &Record| self.readers.enter(record, NORMAL);
+        Ok(Section::entered(&self.readers, claim::claim(&self.readers, &self.keeper, begin)?))
     }
 
     /// Enters a normal section if this thread has a slot already; never claims one.
     #[inline]
     pub fn enter_if_known(&self) -> Option<Section<'_>> {
-        claim::find(&self.readers).map(|record| Section::enter(&self.readers, record))
+        let begin = |record: &Record| self.readers.enter(record, NORMAL);
+        claim::find_to(&self.readers, begin).map(|record| Section::entered(&self.readers, record))
     }
 
     /// Enters a sleepable section: the thread may block in it for any time, and delays only sleepable grace periods.
@@ -111,7 +113,8 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline]
     pub fn enter_sleepable(&self) -> Result<SleepableSection<'_>, Error> {
-        Ok(SleepableSection::enter(&self.readers, claim::claim(&self.readers, &self.keeper)?))
+        let begin = |record: &Record| self.readers.enter(record, SLEEPABLE);
+        Ok(SleepableSection::entered(&self.readers, claim::claim(&self.readers, &self.keeper, begin)?))
     }
 
     /// This thread's reader, which enters without looking up the thread's slot again.
@@ -121,7 +124,7 @@ impl Domain {
     /// As [`enter`](Self::enter).
     #[inline(always)] // so that the compiler can keep it in registers
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
-        Ok(Reader::new(&self.readers, claim::claim(&self.readers, &self.keeper)?))
+        Ok(Reader::pinned(&self.readers, claim::claim(&self.readers, &self.keeper, Record::pin)?))
     }
 
     /// Gives this thread's slot back before the thread ends, for threads that will be idle for long.

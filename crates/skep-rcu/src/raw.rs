@@ -43,7 +43,7 @@ pub fn enter(domain: &Domain) -> Result<(), Error> {
 pub unsafe fn leave(domain: &Domain) {
     // A thread keeps its slot as long as it is in a section.
     if let Some(record) = claim::find(&domain.readers) {
-        Section::leave(&domain.readers, record);
+        drop(Section::entered(&domain.readers, record));
     }
 }
 

@@ -371,9 +371,10 @@ impl Record {
         light(epoch);
     }
 
-    /// Leaves one section of a flavour, in any order. Returns whether a slot may have to be given back.
+    /// Leaves one section of a flavour, in any order. Returns whether a slot may have to be given back; then
+    /// `before_idle` is called first.
     #[inline(always)]
-    pub(crate) fn leave(&self, flavour: usize) -> bool {
+    pub(crate) fn leave(&self, flavour: usize, before_idle: impl FnOnce()) -> bool {
         // Relaxed: only this thread uses it.
         let extra = self.extra[flavour].load(Ordering::Relaxed);
         if extra == 0 {
@@ -382,15 +383,16 @@ impl Record {
             return false;
         }
         seldom();
-        self.leave_nested(flavour, extra)
+        self.leave_nested(flavour, extra, before_idle)
     }
 
     #[inline(always)]
-    fn leave_nested(&self, flavour: usize, extra: u64) -> bool {
+    fn leave_nested(&self, flavour: usize, extra: u64, before_idle: impl FnOnce()) -> bool {
         if extra != ORPHAN {
             self.extra[flavour].store(extra - 1, Ordering::Relaxed);
             return false;
         }
+        before_idle();
         // The bit stays: the thread may enter again while it is inside of the other flavour.
         // Release: as in `leave`.
         self.words[flavour].store(0, Ordering::Release);
@@ -403,11 +405,15 @@ impl Record {
         self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Counts one reader less. Returns whether a slot may have to be given back.
-    pub(crate) fn unpin(&self) -> bool {
+    /// Counts one reader less. Returns whether a slot may have to be given back; then `before_idle` is called first.
+    pub(crate) fn unpin(&self, before_idle: impl FnOnce()) -> bool {
         let pins = self.pins.load(Ordering::Relaxed) - 1;
+        let may_be_idle = pins == ORPHAN;
+        if may_be_idle {
+            before_idle();
+        }
         self.pins.store(pins, Ordering::Relaxed);
-        pins == ORPHAN
+        may_be_idle
     }
 
     /// Whether the owner is inside a section of the flavour.

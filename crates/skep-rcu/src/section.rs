@@ -36,15 +36,10 @@ struct Inside<'a, const FLAVOUR: usize> {
 }
 
 impl<'a> Section<'a> {
+    /// A section that the calling thread has entered: `record` is its own.
     #[inline(always)]
-    pub(crate) fn enter(readers: &'a Readers, record: &'a Record) -> Self {
-        Self(Inside::enter(readers, record))
-    }
-
-    /// Leaves a section that was forgotten. `record` is the calling thread's.
-    #[inline(always)]
-    pub(crate) fn leave(readers: &'a Readers, record: &'a Record) {
-        drop(Self(Inside { readers, record, own_thread: PhantomData }));
+    pub(crate) fn entered(readers: &'a Readers, record: &'a Record) -> Self {
+        Self(Inside::entered(readers, record))
     }
 
     /// The number of this thread's slot: below [`Domain::limit`](crate::Domain::limit), and no other thread has it
@@ -56,9 +51,10 @@ impl<'a> Section<'a> {
 }
 
 impl<'a> SleepableSection<'a> {
+    /// As [`Section::entered`].
     #[inline(always)]
-    pub(crate) fn enter(readers: &'a Readers, record: &'a Record) -> Self {
-        Self(Inside::enter(readers, record))
+    pub(crate) fn entered(readers: &'a Readers, record: &'a Record) -> Self {
+        Self(Inside::entered(readers, record))
     }
 
     /// As [`Section::number`].
@@ -69,37 +65,38 @@ impl<'a> SleepableSection<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `record` is the calling thread's.
+    /// `record` is the calling thread's, which has pinned it.
     #[inline(always)]
-    pub(crate) fn new(readers: &'a Readers, record: &'a Record) -> Self {
-        record.pin();
+    pub(crate) fn pinned(readers: &'a Readers, record: &'a Record) -> Self {
         Self { readers, record, own_thread: PhantomData }
     }
 
     /// Runs `f` inside a normal section. The section ends when `f` returns or panics.
     #[inline(always)]
     pub fn read<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _section = Section::enter(self.readers, self.record);
+        let _section = self.enter();
         f()
     }
 
     /// Runs `f`, which may block, inside a sleepable section.
     #[inline(always)]
     pub fn read_sleepable<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _section = SleepableSection::enter(self.readers, self.record);
+        let _section = self.enter_sleepable();
         f()
     }
 
     /// Enters a normal section that is left by dropping it.
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        Section::enter(self.readers, self.record)
+        self.readers.enter(self.record, NORMAL);
+        Section::entered(self.readers, self.record)
     }
 
     /// Enters a sleepable section that is left by dropping it.
     #[inline(always)]
     pub fn enter_sleepable(&self) -> SleepableSection<'_> {
-        SleepableSection::enter(self.readers, self.record)
+        self.readers.enter(self.record, SLEEPABLE);
+        SleepableSection::entered(self.readers, self.record)
     }
 
     /// The number of this thread's slot, which no other thread has while the reader lives.
@@ -110,10 +107,8 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a, const FLAVOUR: usize> Inside<'a, FLAVOUR> {
-    /// `record` is the calling thread's.
     #[inline(always)]
-    fn enter(readers: &'a Readers, record: &'a Record) -> Self {
-        readers.enter(record, FLAVOUR);
+    fn entered(readers: &'a Readers, record: &'a Record) -> Self {
         Self { readers, record, own_thread: PhantomData }
     }
 }
@@ -121,7 +116,7 @@ impl<'a, const FLAVOUR: usize> Inside<'a, FLAVOUR> {
 impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.record.leave(FLAVOUR) {
+        if self.record.leave(FLAVOUR, claim::forget_last) {
             claim::give_back(self.readers, self.record);
         }
     }
@@ -130,7 +125,7 @@ impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
 impl Drop for Reader<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.record.unpin() {
+        if self.record.unpin(claim::forget_last) {
             claim::give_back(self.readers, self.record);
         }
     }

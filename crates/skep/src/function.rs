@@ -59,8 +59,8 @@ use std::sync::Arc;
 /// | [`State`] | nothing: it is what the caller of the run lends |
 /// | [`Host<T>`](Host) | the program's context, in functions for programs of one type of the host's own |
 ///
-/// A result is an integer, a `bool`, or nothing, or a [`Result`] of nothing, `bool` or `u8` to `u32` with an [`Errno`]; the
-/// verifier knows its range.
+/// A result is an integer, a `bool`, or nothing, or a [`Result`] of nothing, `bool` or `u8` to `u32` with an [`Errno`];
+/// the verifier knows its range.
 ///
 /// # State
 ///

@@ -94,7 +94,7 @@ fn two(
 fn section(world: &World, record: &Record, flavour: usize) {
     world.readers.enter(record, flavour);
     world.read(world.find());
-    record.leave(flavour);
+    record.leave(flavour, || ());
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn loom_a_nested_section_keeps_the_epoch_of_the_outermost() {
             world.readers.enter(record, NORMAL);
             let object = world.find();
             world.readers.enter(record, NORMAL);
-            record.leave(NORMAL);
+            record.leave(NORMAL, || ());
             world.read(object);
-            record.leave(NORMAL);
+            record.leave(NORMAL, || ());
         },
         |world| world.update(NORMAL),
     ));
@@ -199,7 +199,7 @@ fn loom_an_orphaned_section_is_seen_and_gives_its_slot_back() {
             let object = world.find();
             readers.abandon(record);
             world.read(object);
-            assert!(record.leave(NORMAL));
+            assert!(record.leave(NORMAL, || ()));
             assert!(readers.give_back(record));
             let again = readers.claim().unwrap();
             assert_eq!(again.number(), 0);
@@ -236,7 +236,7 @@ fn loom_rejects_an_epoch_that_is_ahead() {
             |world, record| {
                 record.begin(NORMAL, world.readers.epoch.0.load(Ordering::Acquire) + 1);
                 world.read(world.find());
-                record.leave(NORMAL);
+                record.leave(NORMAL, || ());
             },
             |world| world.update(NORMAL),
         ),
@@ -269,7 +269,7 @@ fn loom_rejects_cookies_counted_by_each_thread() {
                 // This thread counts its own epochs.
                 record.begin(NORMAL, FENCED | 4);
                 world.read(world.find());
-                record.leave(NORMAL);
+                record.leave(NORMAL, || ());
             },
             |world| world.update(NORMAL),
         ),
@@ -287,7 +287,7 @@ fn loom_rejects_a_nested_section_that_takes_a_newer_epoch() {
                 let object = world.find();
                 record.begin(NORMAL, world.readers.epoch.0.load(Ordering::Acquire));
                 world.read(object);
-                record.leave(NORMAL);
+                record.leave(NORMAL, || ());
             },
             |world| world.update(NORMAL),
         ),
@@ -312,7 +312,7 @@ fn loom_rejects_a_reader_without_a_fence() {
                 let epoch = world.readers.epoch.0.load(Ordering::Acquire);
                 record.words[NORMAL].store(epoch, Ordering::Release);
                 world.read(world.find());
-                record.leave(NORMAL);
+                record.leave(NORMAL, || ());
             },
             |world| world.update(NORMAL),
         ),
@@ -376,7 +376,7 @@ fn loom_rejects_a_second_section_that_is_entered_without_release() {
                 let epoch = world.readers.epoch.0.load(Ordering::Acquire);
                 record.words[NORMAL].store(epoch, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                record.leave(NORMAL);
+                record.leave(NORMAL, || ());
             },
             |world| world.update(NORMAL),
         ),
@@ -392,12 +392,12 @@ fn loom_a_shared_slot_passes_between_threads_with_the_sections_of_both_flavours(
             let record = readers.claim_in_turn();
             readers.enter(record, NORMAL);
             readers.enter(record, SLEEPABLE);
-            assert!(record.leave(NORMAL) && !readers.give_back(record), "the other section needs it");
+            assert!(record.leave(NORMAL, || ()) && !readers.give_back(record), "the other section needs it");
             readers.enter(record, NORMAL);
             // SAFETY: what the model proves.
             cell.with_mut(|cell| unsafe { *cell += 1 });
-            assert!(record.leave(SLEEPABLE) && !readers.give_back(record), "the new section needs it");
-            assert!(record.leave(NORMAL) && readers.give_back(record));
+            assert!(record.leave(SLEEPABLE, || ()) && !readers.give_back(record), "the new section needs it");
+            assert!(record.leave(NORMAL, || ()) && readers.give_back(record));
         };
         let other = Arc::clone(&shared);
         let thread = thread::spawn(move || {

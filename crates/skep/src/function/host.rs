@@ -56,8 +56,8 @@ unsafe impl<'a, T, R, A: Shared, B: Shared, C: Shared, D: Shared> Method<T>
 {
 }
 
-/// An argument that a method may have beside [`Host`]: numbers, memory, maps, [`Caller`]. No callback is, because a call
-/// of it could reach the part again.
+/// An argument that a method may have beside [`Host`]: numbers, memory, maps, [`Caller`]. No callback is, because a
+/// call of it could reach the part again.
 ///
 /// # Safety
 ///

@@ -45,8 +45,8 @@ impl<'a> Call<'a> {
 impl Program {
     /// # Safety
     ///
-    /// The context or buffer is one for which the program was verified, valid and unshared for the whole run, and so are
-    /// the effects.
+    /// The context or buffer is one for which the program was verified, valid and unshared for the whole run, and so
+    /// are the effects.
     #[inline]
     pub(crate) unsafe fn call(&self, call: Call<'_>) -> Result<u64, Error> {
         // Stored by `Registry::want`, and not ordered with anything.

@@ -308,6 +308,9 @@ impl HelperFlags {
     }
 }
 
+/// The number of `bpf_tail_call`, which engines implement themselves: no linkage has it.
+pub const TAIL_CALL: u32 = 12;
+
 impl HelperProto {
     /// The prototype of a helper that acquires nothing, leaves packets in place and is open to all licences.
     pub const fn new(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> Self {

@@ -33,7 +33,9 @@ pub use env::{
     RunEnv,
 };
 pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown, parse_format};
-pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind};
+pub use helper::{
+    Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind, TAIL_CALL,
+};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use machine::{

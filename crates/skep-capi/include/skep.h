@@ -18,7 +18,8 @@
  *
  * THREADS. Any number of threads may use the same runtime, object, module, program and map at once, except to free
  * it, which must be the last use. A packet, like any buffer, is used by one thread at a time. A thread that has run a
- * program keeps one of the runtime's virtual CPUs until it ends, or calls skep_runtime_release_cpu.
+ * program keeps one of the runtime's virtual CPUs until it ends, or calls skep_runtime_release_cpu. Three quarters of the
+ * virtual CPUs can be kept; threads that find none share the others, and wait for one where all are in use.
  *
  * Not for signal handlers. A child process made by fork() may only call exec. The library must stay loaded as long as
  * there are handles, and threads that have run programs. Failure to allocate memory for the library's own data aborts
@@ -49,8 +50,9 @@ enum skep_status {
 	SKEP_E_EXISTS = -7,      /* the key already exists */
 	SKEP_E_FULL = -8,        /* the map already holds its maximum number of elements */
 	SKEP_E_MEMORY = -9,      /* more memory is needed than a limit allows or the system provides, executable or not */
-	SKEP_E_BUSY = -10,       /* no free virtual CPU, an ending thread, or a signal handler that needs its thread's lock */
-	SKEP_E_DENIED = -11,     /* the map is frozen, or its kind does not allow the change */
+	SKEP_E_BUSY = -10,       /* no free virtual CPU, an ending thread, another consumer, or a signal handler that needs its
+	                            thread's lock */
+	SKEP_E_DENIED = -11,     /* the map is frozen, its kind does not allow the change, or the variable is a constant */
 	SKEP_E_COMPILE = -12,    /* the compiler failed on a verified program */
 	SKEP_E_INTERNAL = -13    /* a defect of the library; the arguments of the call may only be freed afterwards */
 };
@@ -114,9 +116,9 @@ const char *skep_error_message(void);
  * skep_runtime_free. Any thread. Fails with SKEP_E_ARGUMENT, SKEP_E_MEMORY. */
 int skep_runtime_new(const skep_runtime_options *options, skep_runtime **runtime);
 
-/* Releases the calling thread's virtual CPU, which it otherwise keeps from its first run until it ends. Call it in
- * threads that will be idle for long; the next run takes a virtual CPU again. Returns 1, or 0 if the thread has none
- * or `runtime` is NULL. Any thread, for itself. */
+/* Releases the virtual CPU that the calling thread keeps, if it has one, which it otherwise does from its first run
+ * until it ends. Call it in threads that will be idle for long; the next run takes a virtual CPU again. Returns 1, or
+ * 0 if the thread has none or `runtime` is NULL. Any thread, for itself. */
 int skep_runtime_release_cpu(const skep_runtime *runtime);
 
 /* Frees a runtime. Modules loaded into it stay usable. NULL does nothing. Any thread; the last use of the handle. */
@@ -150,13 +152,13 @@ int skep_module_program(const skep_module *module, const char *name, const skep_
  * Any threads. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
 int skep_module_map(const skep_module *module, const char *name, const skep_map **map);
 
-/* Copies the bytes of a global variable to `value`; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1 bytes are each
- * from one moment. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
+/* Copies the bytes of a global variable to `value`; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1
+ * bytes are each from one moment. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
 int skep_module_variable(const skep_module *module, const char *name, void *value, size_t size);
 
-/* Sets a global variable and no other byte; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1 bytes change at once.
- * Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND, and with SKEP_E_DENIED for constants, for whose
- * values the programs were verified. */
+/* Sets a global variable and no other byte; `size` must be the variable's. Aligned pieces of 8, 4, 2 and 1 bytes
+ * change at once. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND, and with
+ * SKEP_E_DENIED for constants, for whose values the programs were verified. */
 int skep_module_set_variable(const skep_module *module, const char *name, const void *value, size_t size);
 
 /* Frees a module with its programs and maps. NULL does nothing. Any thread; the last use of the module, of its
@@ -199,8 +201,8 @@ size_t skep_map_key_size(const skep_map *map);
 size_t skep_map_value_size(const skep_map *map);
 
 /* Copies the value of a key to `value`; in a trie, the value of the longest matching prefix. `key_size` and
- * `value_size` must be the map's, and the two must not overlap. Any threads, while programs run. Fails with SKEP_E_ARGUMENT, and
- * with SKEP_E_NOT_FOUND if there is no such key; the bytes at `value` are then unspecified. */
+ * `value_size` must be the map's, and the two must not overlap. Any threads, while programs run. Fails with
+ * SKEP_E_ARGUMENT, and with SKEP_E_NOT_FOUND if there is no such key; the bytes at `value` are then unspecified. */
 int skep_map_lookup(const skep_map *map, const void *key, size_t key_size, void *value, size_t value_size);
 
 /* Sets the value of a key to a copy of `value`, according to `flags` (enum skep_update); for per-CPU kinds,
@@ -219,27 +221,29 @@ int skep_map_delete(const skep_map *map, const void *key, size_t key_size);
  * at the end. */
 int skep_map_next_key(const skep_map *map, const void *key, void *next, size_t key_size);
 
-/* Receives a record: the `context` given to skep_ringbuf_poll, the virtual CPU (0 for ring buffers), and `size` bytes at a
- * multiple of 8, valid during the call. 0 goes on to the next record; any other result ends skep_ringbuf_poll. It may call the
- * library, except for this skep_ringbuf, and must return. */
+/* Receives a record: the `context` given to skep_ringbuf_poll, the virtual CPU (0 for ring buffers), and `size` bytes
+ * at a multiple of 8, valid during the call. 0 goes on to the next record; any other result ends skep_ringbuf_poll. It
+ * may call the library, except for this skep_ringbuf, and must return. */
 typedef int (*skep_record_fn)(void *context, uint32_t cpu, const void *record, size_t size);
 
-/* Becomes the only consumer of a ring buffer, or of an array of perf events; of the latter with room for `perf_bytes` bytes of
- * each virtual CPU. The map stays as long as its consumer. The caller frees `*ringbuf` with skep_ringbuf_free. Any thread. Fails with
- * SKEP_E_ARGUMENT (also for other kinds), SKEP_E_BUSY (there is a consumer, or no descriptor), SKEP_E_MEMORY. */
+/* Becomes the only consumer of a ring buffer, or of an array of perf events; of the latter with room for `perf_bytes`
+ * bytes of each virtual CPU. The map stays as long as its consumer. The caller frees `*ringbuf` with
+ * skep_ringbuf_free. Any thread. Fails with SKEP_E_ARGUMENT (also for other kinds), SKEP_E_BUSY (there is a consumer,
+ * or no descriptor), SKEP_E_MEMORY. */
 int skep_ringbuf_new(const skep_map *map, size_t perf_bytes, skep_ringbuf **ringbuf);
 
 /* Returns a descriptor for poll(2) and epoll(7), by level or edge, that is readable when there are records. Then call
- * skep_ringbuf_poll with a timeout of 0, until it returns 0. It belongs to the library: do not read, write or close it. -1 for
- * NULL. Any thread. */
+ * skep_ringbuf_poll with a timeout of 0, until it returns 0. It belongs to the library: do not read, write or close
+ * it. -1 for NULL. Any thread. */
 int skep_ringbuf_fd(const skep_ringbuf *ringbuf);
 
-/* Waits until there is a record, at most `timeout_ms` milliseconds (negative: without a limit), and calls `callback` with each
- * record that is there, in order. Returns how many it was, 0 after the timeout. One thread at a time. Fails with SKEP_E_ARGUMENT. */
+/* Waits until there is a record, at most `timeout_ms` milliseconds (negative: without a limit), and calls `callback`
+ * with each record that is there, in order. Returns how many it was, 0 after the timeout. One thread at a time. Fails
+ * with SKEP_E_ARGUMENT. */
 int skep_ringbuf_poll(skep_ringbuf *ringbuf, int timeout_ms, skep_record_fn callback, void *context);
 
-/* Returns how many samples of perf events found no room since the last call; 0 for ring buffers and for NULL. One thread at a
- * time. */
+/* Returns how many samples of perf events found no room since the last call; 0 for ring buffers and for NULL. One
+ * thread at a time. */
 uint64_t skep_ringbuf_lost(skep_ringbuf *ringbuf);
 
 /* Ends the consumption. NULL does nothing. Any thread; the last use of the handle. */

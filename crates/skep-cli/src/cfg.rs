@@ -16,7 +16,7 @@ use crate::facts;
 use crate::failure::Failure;
 use crate::object::{ProgramArgs, is_stdin};
 use crate::output;
-use skep::isa::{CallTarget, Imm64, Insn};
+use skep::isa::Insn;
 use skep::{Verified, VerifyOptions};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -78,25 +78,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 /// The slots that follow an instruction in a run of its function.
 fn successors(insns: &[Insn], slot: usize) -> Vec<(usize, Edge)> {
     let insn = &insns[slot];
-    match (insn.jump_offset().map(|offset| target(slot, offset)), insn.falls_through()) {
+    match (insn.jump_target(slot), insn.falls_through()) {
         (Some(to), true) => vec![(to, Edge::Then), (slot + 1, Edge::Else)],
         (Some(to), false) => vec![(to, Edge::Next)],
         (None, true) => vec![(slot + 1, Edge::Next)],
         (None, false) => Vec::new(),
-    }
-}
-
-/// The slot that many slots behind the next one.
-fn target(slot: usize, offset: i32) -> usize {
-    (slot as i64 + 1 + i64::from(offset)) as usize
-}
-
-/// The function that an instruction calls or takes the address of.
-fn callee(insn: &Insn, slot: usize) -> Option<usize> {
-    match insn {
-        Insn::Call { target: CallTarget::Local(offset) }
-        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } => Some(target(slot, *offset)),
-        _ => None,
     }
 }
 
@@ -108,7 +94,7 @@ fn blocks(insns: &[Insn]) -> Vec<Block> {
             heads.insert(slot + 1);
             heads.extend(next.iter().map(|(next, _)| *next));
         }
-        heads.extend(callee(insn, slot));
+        heads.extend(insn.function_target(slot));
     }
     heads.retain(|head| *head < insns.len());
     let ends = heads.iter().skip(1).copied().chain([insns.len()]);
@@ -118,7 +104,8 @@ fn blocks(insns: &[Insn]) -> Vec<Block> {
         .map(|(&start, end)| {
             let mut edges = successors(insns, end - 1);
             edges.retain(|(next, _)| *next < insns.len());
-            let called = (start..end).filter_map(|slot| Some((callee(&insns[slot], slot)?, Edge::Call)));
+            let called =
+                (start..end).filter_map(|slot| Some((insns[slot].function_target(slot)?, Edge::Call)));
             edges.extend(called);
             Block { start, end, edges }
         })

@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use crate::output;
-use skep::{Btf, HostType, Object};
-use std::path::{Path, PathBuf};
+use crate::target;
+use skep::HostType;
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -15,19 +16,7 @@ pub(crate) struct Args {
 
 /// Prints the header.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let host = read(&args.file)?;
+    let host = HostType::from_btf(&target::types(&args.file)?)
+        .map_err(|error| Failure::Refused(format!("{}: {error}", args.file.display())))?;
     output::text(&host.header())
-}
-
-/// The program type that a file describes.
-fn read(path: &Path) -> Result<&'static HostType, Failure> {
-    let bytes = std::fs::read(path)?;
-    let refused = |error: String| Failure::Refused(format!("{}: {error}", path.display()));
-    if !bytes.starts_with(b"\x7fELF") {
-        let types = Btf::parse(bytes).map_err(|error| refused(error.to_string()))?;
-        return HostType::from_btf(&types).map_err(|error| refused(error.to_string()));
-    }
-    let object = Object::parse(&bytes)?;
-    let types = object.types().ok_or_else(|| refused("it has no types; compile it with -g".to_owned()))?;
-    HostType::from_btf(types).map_err(|error| refused(error.to_string()))
 }

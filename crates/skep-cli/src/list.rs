@@ -5,7 +5,7 @@ use crate::{object, output};
 use serde::Serialize;
 use skep::abi::{MapDef, ProgramSource};
 use skep::isa::{Imm64, Insn};
-use skep::{Error, Object, ProgramOptions};
+use skep::{Error, Object, ProgramOptions, Variable};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -83,8 +83,9 @@ pub(crate) fn programs(args: &Args) -> Result<(), Failure> {
 /// Lists maps.
 pub(crate) fn maps(args: &Args) -> Result<(), Failure> {
     let object = object::open(&args.object)?;
-    let maps: Vec<Map> =
-        object.maps().iter().enumerate().map(|(index, def)| Map::of(&object, index, def)).collect();
+    let variables = object.variables();
+    let maps = object.maps().iter().enumerate();
+    let maps: Vec<Map> = maps.map(|(index, def)| Map::of(&object, index, def, &variables)).collect();
     if args.json {
         return output::json(&maps);
     }
@@ -145,8 +146,7 @@ impl Program {
 }
 
 impl Map {
-    fn of(object: &Object, index: usize, def: &MapDef) -> Self {
-        let variables = object.variables();
+    fn of(object: &Object, index: usize, def: &MapDef, variables: &[Variable]) -> Self {
         let own = variables.iter().filter(|variable| variable.map == index);
         let name = |ty: Option<u32>| object.types()?.type_name(ty?).ok();
         let variables: Vec<String> = own.map(|variable| variable.name.clone()).collect();

@@ -1,6 +1,7 @@
 //! What all commands do with an object: open it, select a program, parse a type.
 
 use crate::failure::Failure;
+use crate::target;
 use skep::abi::{Native, ProgramType, TYPES};
 use skep::{Error, Object, ProgramOptions};
 use std::io::Read;
@@ -49,12 +50,12 @@ pub(crate) fn open(path: &Path) -> Result<Object, Error> {
 
 /// The bytes of a file; `-` is standard input.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    if !is_stdin(path) {
+        return target::read(path);
+    }
     let mut bytes = Vec::new();
-    let read = match is_stdin(path) {
-        true => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(path).map(|read| bytes = read),
-    };
-    read.map(|()| bytes).map_err(|source| Error::Read { path: path.to_owned(), source })
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map(|_| bytes).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
 /// Whether the path stands for standard input.

@@ -10,6 +10,7 @@ mod types;
 use crate::failure::Failure;
 use skep::Object;
 use skep::abi::{MapDef, MapKind};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use types::{Ty, Types};
 
@@ -88,12 +89,13 @@ impl<'a> Skeleton<'a> {
             maps.push(MapOf { name: def.name.clone(), view: view(&mut types, def)? });
         }
         let mut named = Vec::new();
-        for variable in variables.iter().filter(|one| one.size > 0 && is_identifier(&one.name)) {
+        // A name may be that of several static variables, which the library does not tell apart either.
+        let mut seen = HashSet::new();
+        let usable = variables.iter().filter(|one| one.size > 0 && is_identifier(&one.name));
+        for variable in usable.filter(|one| seen.insert(one.name.clone())) {
             let ty = types.variable(&variable.name, variable.size)?;
             named.push(VariableOf { name: variable.name.clone(), ty, read_only: variable.read_only });
         }
-        // A name may be that of two static variables, which the library does not tell apart either.
-        named.dedup_by(|a, b| a.name == b.name);
         let programs = object.programs().iter().map(|name| (*name).to_owned()).collect();
         Ok(Self { name, file, types, programs, maps, variables: named })
     }

@@ -76,6 +76,6 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&read(path)?).into_owned())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }

@@ -1,7 +1,7 @@
 //! Preparation of a program: resolves maps and helpers and checks the structure once, so that a run can neither
 //! miss anything nor leave the program's instructions.
 
-use skep_abi::{ArenaLink, Context, Entry, Linkage, MapDef, Printed, ProgramType};
+use skep_abi::{ArenaLink, Context, Entry, Linkage, MapDef, Printed, ProgramType, TAIL_CALL};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_text::Loads;
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
@@ -44,9 +44,6 @@ pub(crate) struct Code {
     /// What is charged when control reaches a slot ([`skep_abi::EndsLink`]); empty if nothing is.
     weights: Box<[u32]>,
 }
-
-/// Linux's number of `tail_call`, which no linkage has: engines implement it themselves.
-const TAIL_CALL: u32 = 12;
 
 impl From<&Verified> for Parts {
     fn from(program: &Verified) -> Self {

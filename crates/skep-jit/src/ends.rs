@@ -2,11 +2,10 @@
 //!
 //! [`skep_abi::EndsLink`] has the rules, which the interpreter follows too. A call of a function is looked at only if a
 //! run may end in that function: it has a loop or a call that is charged, calls something after which a run may be
-//! over, makes a tail call, or may be replaced. Without [`skep_abi::Linkage::ends`] there is
-//! nothing of this, and code is as
-//! if it did not exist.
+//! over, makes a tail call, or may be replaced. Without [`skep_abi::Linkage::ends`] there is nothing of this, and code
+//! is as if it did not exist.
 
-use skep_abi::{EndsLink, call_weight, round_weights};
+use skep_abi::{EndsLink, TAIL_CALL, call_weight, round_weights};
 use skep_isa::{CallTarget, Insn};
 use skep_verifier::FunctionFacts;
 
@@ -123,7 +122,6 @@ impl Ends {
 
     /// Whether a run may end at the instruction itself.
     fn ends_at(&self, parts: &Parts<'_>, slot: usize) -> bool {
-        const TAIL_CALL: u32 = 12;
         match parts.insns[slot] {
             Insn::Call { target: CallTarget::Local(_) } => self.charges(),
             Insn::Call { target: CallTarget::Helper(id) } => {

@@ -3,7 +3,7 @@
 //! The verifier's facts decide between several forms: a tail call whose map and index are the same on every path
 //! becomes a branch that the host replaces, a look-up in a known array needs no call.
 
-use skep_abi::{ArenaLink, Entry, InlineArray, Linkage, Printed};
+use skep_abi::{ArenaLink, Entry, InlineArray, Linkage, Printed, TAIL_CALL};
 use skep_isa::{Imm64, Insn};
 use skep_verifier::{Fact, FunctionFacts, Verified};
 
@@ -138,7 +138,6 @@ impl<'a> Parts<'a> {
     pub(crate) fn helper_call(&self, slot: usize, id: u32) -> Result<HelperCall, Error> {
         const MAP_LOOKUP_ELEM: u32 = 1;
         const GET_SMP_PROCESSOR_ID: u32 = 8;
-        const TAIL_CALL: u32 = 12;
         if self.linkage.inline_linux_helpers {
             match id {
                 MAP_LOOKUP_ELEM => {

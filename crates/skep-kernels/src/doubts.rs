@@ -5,7 +5,7 @@ use crate::judgement::{Obstacle, Rule};
 use crate::loops::{all_are_reachable, enters_loops_inside, walked_otherwise};
 use crate::refusals::{DYNPTRS, NEAREST};
 use crate::{Version, refusals};
-use skep_abi::{AttachTo, Context, MapKind, ProgramSource};
+use skep_abi::{AttachTo, Context, MapKind, ProgramSource, TAIL_CALL};
 use skep_btf::Kind;
 use skep_isa::{CallTarget, Imm64, Insn, Operand, Reg, Size};
 use skep_verifier::{Abilities, Spills, Unwritten, Verified};
@@ -207,7 +207,6 @@ const TRACING: u32 = 26;
 const STRUCT_OPS: u32 = 27;
 
 // Helpers.
-const TAIL_CALL: u32 = 12;
 const SETSOCKOPT: u32 = 49;
 const STRTOL: u32 = 105;
 const STRTOUL: u32 = 106;

@@ -90,9 +90,9 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`] if other threads have claimed all slots and the thread may not
-    /// [wait](Builder::shared) for one; [`Error::Unavailable`] if a thread without a slot
-    /// enters from a destructor of thread-local data; [`Error::NoMemory`].
+    /// [`Error::NoSlot`] if other threads have claimed all slots and the thread may not [wait](Builder::shared) for
+    /// one; [`Error::Unavailable`] if a thread without a slot enters from a destructor of thread-local data, or from a
+    /// signal handler that interrupts a claim of the same thread; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
         let begin = |record: &Record| self.readers.enter(record, NORMAL);

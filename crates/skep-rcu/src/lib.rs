@@ -3,11 +3,11 @@
 //! A program that changes shared data under running readers has two questions. *When may I free what I unlinked?* And,
 //! for data that exists once for each thread: *which copy is mine?* This crate answers both.
 //!
-//! A [`Domain`] has numbered slots. Each thread that enters claims the lowest free slot and keeps it: a small dense
-//! number that no other thread has at the same time, like a kernel's CPU number. Between entering and leaving the
-//! thread is in a *read-side critical section*, or section for short. An updater unlinks an object, waits for a *grace
-//! period*, in which every section that existed at its beginning ends, and then frees it: no reader can hold it any
-//! more.
+//! A [`Domain`] has numbered slots. Each thread that enters claims the lowest free slot and keeps it, or shares the
+//! last ones with others ([`Builder::shared`]): a small dense number that no other thread has at the same time, like a
+//! kernel's CPU number. Between entering and leaving the thread is in a *read-side critical section*, or section for
+//! short. An updater unlinks an object, waits for a *grace period*, in which every section that existed at its
+//! beginning ends, and then frees it: no reader can hold it any more.
 //!
 //! - **Sections are cheap**: two plain stores, no atomic read-modify-write, no fence. The kernel executes the fence on
 //!   the readers' behalf, and only when an updater scans (membarrier(2)).
@@ -100,7 +100,10 @@
 //! - After `fork` the child has one thread and no keeper, and the slots of the parent's other threads stay claimed in
 //!   its copy of the domain: sections work, no cookie passes, no callback runs ([`Domain::is_original`]).
 //! - The *first* entry of a thread allocates, so it is not for signal handlers. Later entries are plain loads and
-//!   stores, and nest properly when a handler interrupts them.
+//!   stores, and nest properly when a handler interrupts them. A thread without a slot of its own claims a shared one
+//! in
+//!   each outermost entry: a handler that interrupts the claim is refused ([`Error::Unavailable`]), and one that enters
+//!   itself may wait.
 
 // With `--cfg loom` only the parts that have models are compiled, and some of their items are unused.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]

@@ -248,9 +248,6 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (211, helper!(storage::machine_delete, 2)),
 ];
 
-/// The number of `bpf_tail_call`.
-pub(crate) const TAIL_CALL: u32 = 12;
-
 /// Linux's error numbers, negated as helpers return them.
 pub(crate) mod errno {
     pub(crate) const EPERM: u64 = -1i64 as u64;

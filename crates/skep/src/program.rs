@@ -19,7 +19,7 @@ use crate::shown::Layout;
 use crate::stats::{Counted, LinkCounts, RunStats};
 use crate::tenant::Tenant;
 use crate::timers::SweepOnDrop;
-use skep_abi::{Entry, Linkage, Native, ProgramType, SkbContext, XdpContext};
+use skep_abi::{Entry, Linkage, Native, ProgramType, SkbContext, TAIL_CALL, XdpContext};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::Compiled;
@@ -203,7 +203,8 @@ impl Program {
     /// # Signal handlers
     ///
     /// A handler may run a program, except as this thread's first run in the runtime: that claims a virtual CPU, which
-    /// allocates.
+    /// allocates. In a thread that keeps none, a handler that interrupts the claim of a run gets [`Error::Slots`], and
+    /// one that claims itself may wait.
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)
@@ -548,7 +549,7 @@ fn taken_state(shared: &Shared, program: &Verified) -> Result<Option<StateType>,
 fn may_lock(insn: &Insn) -> bool {
     match insn {
         Insn::Call { target: CallTarget::Helper(helper) } => {
-            matches!(*helper, helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) || TIMERS.contains(helper)
+            matches!(*helper, helpers::lock::SPIN_LOCK | TAIL_CALL) || TIMERS.contains(helper)
         }
         Insn::Call { target: CallTarget::Kfunc { id, .. } } => skep_abi::own_kfunc(id.cast_unsigned())
             .is_some_and(|own| own.params.contains(&skep_abi::OwnParam::Work)),

@@ -2,14 +2,12 @@
 //! before compilation or a run.
 
 use crate::error::Error;
-use skep_abi::{Context, OwnReturn, own_kfunc};
+use skep_abi::{Context, OwnReturn, TAIL_CALL, own_kfunc};
 use skep_btf::Btf;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 use std::sync::LazyLock;
 
-/// `bpf_tail_call`.
-const TAIL_CALL: u32 = 12;
 /// `bpf_get_current_task_btf`.
 const GET_CURRENT_TASK_BTF: u32 = 158;
 

@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::run_state::StateType;
 use crate::surroundings::Surroundings;
 use crate::timers::Timers;
-use skep_abi::{EndsLink, HelperFn, HelperProto, RunEnv};
+use skep_abi::{EndsLink, HelperFn, HelperProto, RunEnv, TAIL_CALL};
 use skep_interp::Interpreter;
 use skep_isa::{CallTarget, Insn};
 use skep_maps::{Map, Policy};
@@ -28,9 +28,6 @@ use std::time::Instant;
 
 /// Receives what programs print: the program's name and the message without its line end.
 pub(crate) type Log = dyn Fn(&str, &str) + Send + Sync;
-
-/// The number of `bpf_tail_call`, after which another program may have ended.
-const TAIL_CALL: u32 = 12;
 
 /// What programs and helpers can reach while they run.
 pub(crate) struct Shared {

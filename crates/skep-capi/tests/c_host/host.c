@@ -4,8 +4,8 @@
  *
  *   host FIREWALL RAW MISFIT CARELESS TYPED
  *
- * Five objects: a packet filter, a program for a buffer, one whose maps do not fit each other, an unsafe program, and one with
- * records and variables, whose header `skep gen skeleton` made.
+ * Five objects: a packet filter, a program for a buffer, one whose maps do not fit each other, an unsafe program, and
+ * one with records and variables, whose header `skep gen skeleton` made.
  */
 #include <inttypes.h>
 #include <poll.h>

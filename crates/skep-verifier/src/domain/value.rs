@@ -6,8 +6,7 @@
 //! | kind | equal ids say |
 //! |---|---|
 //! | scalar | the values differ by the difference of their `offset`s: a check of one narrows the other |
-//! | pointer into a packet or slice | the variable parts are the same number: a range found for one holds for the
-//! other |
+//! | pointer into a packet or slice | the variable parts are the same number: a range of one holds for the other |
 //! | maybe-null pointer | they come from the same call: both are null or neither is |
 //! | value of a map with a lock, inner map | they are the same value, the same map |
 //! | part of an object in the stack | they are parts or slices of the same object |
@@ -198,9 +197,8 @@ pub(crate) struct Value {
     pub(crate) id: u32,
     /// Pointers: the fixed part of the offset. Scalars with an id: the number added to the linked one.
     pub(crate) offset: i32,
-    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet;
-    /// likewise for pointers into a slice. Memory:
-    /// not 0 if it is a part of the packet.
+    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet; likewise
+    /// for pointers into a slice. Memory: not 0 if it is a part of the packet.
     pub(crate) range: u32,
     /// The reference that it holds or was derived from, or the dynptr that it is a slice of; 0 for none. The end of
     /// that invalidates it. Values of inner maps: the id of the map's pointer. Loans to callbacks: [`lent`].

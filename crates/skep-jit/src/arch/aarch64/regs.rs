@@ -11,6 +11,7 @@
 //!            clobbered by calls  |  preserved in calls                  |   between two BPF instructions
 //!                                                                       | x23: environment, preserved
 //!                                                                       | x13 x14: scratch of atomic operations
+//!                                                                       | x8: a wrong path, x9: keys of constants
 //! ```
 //!
 //! `r10` needs no register: programs cannot write it, and its distance from `sp` is known when a function is

@@ -113,9 +113,9 @@ impl Arenas for Emitter<'_> {
         let null = self.skip(Some(Cc::Equal));
         let turn = arena.turn;
         if turn != 0 {
-            self.put(encode::alu_ri(Group1::Sub, Width::W32, gpr(dst), turn.cast_signed()));
+            self.plain_imm(Group1::Sub, Width::W32, gpr(dst), turn.cast_signed(), SCRATCH);
         }
-        self.put(encode::mov_ri(SCRATCH, arena.user + u64::from(turn)));
+        self.constant(SCRATCH, arena.user + u64::from(turn));
         self.put(encode::alu_rr(Group1::Add, Width::W64, gpr(dst), SCRATCH));
         self.land(null);
     }

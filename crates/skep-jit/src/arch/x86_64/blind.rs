@@ -93,6 +93,14 @@ impl Emitter<'_> {
         }
     }
 
+    /// `op dst, imm`, of which only the flags are wanted, or nothing is known of them.
+    pub(super) fn plain_imm(&mut self, op: Group1, width: Width, dst: Gpr, imm: i32, spare: Gpr) {
+        match self.hidden(spare, width, imm) {
+            true => self.put(encode::alu_rr(op, width, dst, spare)),
+            false => self.put(encode::alu_ri(op, width, dst, imm)),
+        }
+    }
+
     /// `dst = a * imm`; `spare` is not `a`.
     pub(super) fn mul_imm(&mut self, width: Width, dst: Gpr, a: Gpr, imm: i32, spare: Gpr) {
         if !self.hidden(spare, width, imm) {

@@ -42,10 +42,7 @@ impl Branches for Emitter<'_> {
             (Cond::Eq | Cond::Ne, Operand::Imm(0)) if self.flags_tell(width, to) => {}
             // Both leave every flag as a comparison with zero does.
             (_, Operand::Imm(0)) => self.put_result(width, to, encode::test_rr(width, to, to)),
-            (_, Operand::Imm(imm)) if self.hidden(SCRATCH, width, imm) => {
-                self.put(encode::alu_rr(Group1::Cmp, width, to, SCRATCH));
-            }
-            (_, Operand::Imm(imm)) => self.put(encode::alu_ri(Group1::Cmp, width, to, imm)),
+            (_, Operand::Imm(imm)) => self.plain_imm(Group1::Cmp, width, to, imm, SCRATCH),
             (_, Operand::Reg(src)) => self.put(encode::alu_rr(Group1::Cmp, width, to, gpr(src))),
         }
         let condition = condition(cond);

@@ -118,10 +118,7 @@ impl Calls for Emitter<'_> {
                 (None, Mem::at(SCRATCH, 0))
             }
             Target::Table(table) => {
-                match self.hidden(SCRATCH2, Width::W32, table.len as i32) {
-                    true => self.put(encode::alu_rr(Group1::Cmp, Width::W32, index, SCRATCH2)),
-                    false => self.put(encode::alu_ri(Group1::Cmp, Width::W32, index, table.len as i32)),
-                }
+                self.plain_imm(Group1::Cmp, Width::W32, index, table.len as i32, SCRATCH2);
                 let outside = self.skip(Some(Cc::AboveOrEqual));
                 self.await_path();
                 self.address(SCRATCH2, table.entries);
@@ -158,13 +155,7 @@ impl Calls for Emitter<'_> {
         if missing.is_none_or(|(_, wanted)| wanted) {
             self.put(encode::zero(Gpr::RAX));
         }
-        match i32::try_from(array.max_entries) {
-            Ok(max) if self.hidden(SCRATCH2, Width::W32, max) => {
-                self.put(encode::alu_rr(Group1::Cmp, Width::W32, SCRATCH, SCRATCH2));
-            }
-            Ok(max) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, max)),
-            Err(_) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, array.max_entries as i32)),
-        }
+        self.plain_imm(Group1::Cmp, Width::W32, SCRATCH, array.max_entries as i32, SCRATCH2);
         self.set_ones();
         let hole = match missing {
             Some((target, _)) => {

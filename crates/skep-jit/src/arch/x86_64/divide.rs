@@ -8,6 +8,8 @@
 //!   r11  the divisor, if it is a constant or in a register that the division clobbers
 //!   r10  what was in rax      r9  what was in rdx       (where they are not the result)
 //! ```
+//!
+//! What `r9` has otherwise waits in `xmm0` ([`super::guard`]).
 
 use skep_isa::{Operand, Reg, RegSet, Width};
 

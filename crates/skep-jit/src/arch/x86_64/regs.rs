@@ -10,6 +10,8 @@
 //!            clobbered by calls  |  preserved in calls      |  preserved           lost, never live
 //!                                                              between two BPF instructions
 //! ```
+//!
+//! With [`mask_speculation`](crate::Options::mask_speculation) `r9` lives through all of a function ([`super::guard`]).
 
 use skep_isa::Reg;
 

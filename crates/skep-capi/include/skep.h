@@ -18,8 +18,8 @@
  *
  * THREADS. Any number of threads may use the same runtime, object, module, program and map at once, except to free
  * it, which must be the last use. A packet, like any buffer, is used by one thread at a time. A thread that has run a
- * program keeps one of the runtime's virtual CPUs until it ends, or calls skep_runtime_release_cpu. Three quarters of the
- * virtual CPUs can be kept; threads that find none share the others, and wait for one where all are in use.
+ * program keeps one of the runtime's virtual CPUs until it ends, or calls skep_runtime_release_cpu. Three quarters of
+ * the virtual CPUs can be kept; threads that find none share the others, and wait for one where all are in use.
  *
  * Not for signal handlers. A child process made by fork() may only call exec. The library must stay loaded as long as
  * there are handles, and threads that have run programs. Failure to allocate memory for the library's own data aborts

@@ -101,9 +101,8 @@
 //!   its copy of the domain: sections work, no cookie passes, no callback runs ([`Domain::is_original`]).
 //! - The *first* entry of a thread allocates, so it is not for signal handlers. Later entries are plain loads and
 //!   stores, and nest properly when a handler interrupts them. A thread without a slot of its own claims a shared one
-//! in
-//!   each outermost entry: a handler that interrupts the claim is refused ([`Error::Unavailable`]), and one that enters
-//!   itself may wait.
+//!   in each outermost entry: a handler that interrupts the claim is refused ([`Error::Unavailable`]), and one that
+//!   enters itself may wait.
 
 // With `--cfg loom` only the parts that have models are compiled, and some of their items are unused.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]

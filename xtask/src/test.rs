@@ -8,9 +8,11 @@
 //!
 //! All tests run for this machine's architecture. Tests of machine-dependent crates then run for aarch64 in an
 //! emulator. The summary also repeats lines that begin with `HIDDEN BY EMULATION:`, for effects that no emulator of
-//! user programs shows; they are not failures.
+//! user programs shows; they are not failures. Lines that begin with `UNSTABLE:` name tests that failed beside others and
+//! passed alone.
 
 mod binaries;
+mod bounded;
 mod count;
 
 use std::time::Instant;
@@ -19,7 +21,7 @@ use crate::aarch64::{self, Ready};
 use crate::clients;
 use crate::process::{self, Outcome, Process};
 use crate::tools::{self, SKIPPED};
-use binaries::{Binary, Surroundings};
+use binaries::{Binary, Surroundings, UNSTABLE};
 use count::Count;
 
 /// The prefix of lines about effects that an emulator cannot show.
@@ -158,7 +160,7 @@ const MODELS: &str = "skep-models";
 struct Ran {
     passed: bool,
     count: Count,
-    /// The lines about skipped tests and hidden effects.
+    /// The lines about skipped tests, hidden effects and unstable tests.
     skipped: Vec<String>,
 }
 
@@ -310,6 +312,6 @@ impl Step {
 
 /// The lines to repeat in the summary.
 fn remarks(lines: impl IntoIterator<Item = String>) -> Vec<String> {
-    let matters = |line: &String| line.starts_with(SKIPPED) || line.starts_with(HIDDEN);
+    let matters = |line: &String| [SKIPPED, HIDDEN, UNSTABLE].iter().any(|prefix| line.starts_with(prefix));
     lines.into_iter().filter(matters).collect()
 }

@@ -5,16 +5,27 @@
 //! afterwards, one at a time. A program runs as cargo would run it: in its package's directory, under the same
 //! emulator.
 //!
-//! A program's output is shown only if it fails.
+//! A program's output is shown only if it fails. One that does not end within [`LIMIT`] is killed.
+//!
+//! Tests that fail beside other programs run once more, alone, when all others are done. Those that pass then are
+//! named in the summary as unstable: the machine was too busy for them, or they have a race, so somebody should look. A
+//! program that a signal ended gets no second chance.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::bounded;
 use super::count::Count;
+
+/// The prefix of lines about tests that failed beside other programs and passed alone.
+pub(super) const UNSTABLE: &str = "UNSTABLE:";
+
+/// The time that one test program may take. The slowest takes a few minutes on two cores.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// The slowest test programs, by package and target, slowest first. The others follow in cargo's order.
 const LONGEST: &[(&str, &str)] = &[
@@ -54,7 +65,7 @@ const THE_SAME_EVERYWHERE: &[&str] =
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A test program.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Binary {
     package: String,
     target: String,
@@ -71,6 +82,14 @@ pub(super) struct Ended {
     /// Both output streams, standard output first.
     pub(super) lines: Vec<String>,
     took: Duration,
+    again: Option<Again>,
+}
+
+/// What may run once more after a failure.
+struct Again {
+    binary: Binary,
+    /// The tests that failed; empty for all tests of a program that did not end in the emulator, one after the other.
+    tests: Vec<String>,
 }
 
 /// The runner, arguments and environment of each program.
@@ -120,7 +139,7 @@ impl Binary {
         format!("{} {}", self.package, self.target)
     }
 
-    fn run(&self, surroundings: &Surroundings) -> Ended {
+    fn run(&self, surroundings: &Surroundings, how: &[&str]) -> Ended {
         let words = surroundings.runner.iter().map(PathBuf::from).chain([self.executable.clone()]);
         let words: Vec<PathBuf> = words.collect();
         let emulated = !surroundings.runner.is_empty();
@@ -130,28 +149,62 @@ impl Binary {
             .args(&words[1..])
             .args(surroundings.word)
             .args(emulated.then_some(skipped).into_iter().flatten())
+            .args(how)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory);
         command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
         let started = Instant::now();
-        let (passed, count, lines) = match command.stdin(Stdio::null()).output() {
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
-                let count = Count::of_program(&said, output.status.success());
-                let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-                let mut lines: Vec<_> = said.lines().chain(complaint.lines()).map(str::to_owned).collect();
-                if !output.status.success() {
-                    lines.push(format!("{} ended with {}", self.executable.display(), output.status));
+        let ran = bounded::run(&mut command, LIMIT);
+        let mut ended = Ended {
+            name: self.name(),
+            passed: false,
+            count: Count { failed: 1, ..Count::default() },
+            lines: Vec::new(),
+            took: started.elapsed(),
+            again: None,
+        };
+        match ran {
+            Ok(ran) => {
+                ended.passed = ran.status.is_some_and(|status| status.success());
+                ended.count = Count::of_program(&ran.output, ended.passed);
+                let lines = ran.output.lines().chain(ran.errors.lines());
+                ended.lines = lines.map(str::to_owned).collect();
+                let tests = match ran.status {
+                    Some(status) if status.code() == Some(HARNESS_FAILED) => failed_tests(&ran.output),
+                    _ => Vec::new(),
+                };
+                if !tests.is_empty() || (ran.status.is_none() && emulated) {
+                    ended.again = Some(Again { binary: self.clone(), tests });
                 }
-                (output.status.success(), count, lines)
+                if !ended.passed {
+                    let how = match ran.status {
+                        Some(status) => format!("ended with {status}"),
+                        None => format!("was killed: it did not end in {} s", LIMIT.as_secs()),
+                    };
+                    ended.lines.push(format!("{} {how}", self.executable.display()));
+                }
             }
             Err(error) => {
-                let line = format!("{} could not be started: {error}", words[0].display());
-                (false, Count::default(), vec![line])
+                ended.lines.push(format!("{} could not be started: {error}", words[0].display()));
             }
-        };
-        Ended { name: self.name(), passed, count, lines, took: started.elapsed() }
+        }
+        ended
     }
+}
+
+/// The exit status of Rust's test harness after failed tests.
+const HARNESS_FAILED: i32 = 101;
+
+/// The names in lines of the form "test some::name ... FAILED".
+fn failed_tests(output: &str) -> Vec<String> {
+    let names = output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    // A test that must panic has a remark behind its name.
+    let mut names: Vec<String> =
+        names.map(|name| name.split(" - ").next().unwrap_or(name).to_owned()).collect();
+    // A test that runs itself in a child has two such lines.
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Runs all programs and reports the result of each.
@@ -161,6 +214,7 @@ pub(super) fn run(mut binaries: Vec<Binary>, surroundings: &Surroundings) -> Vec
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut ended = run_at_once(together, cores, surroundings);
     ended.extend(run_at_once(alone, 1, surroundings));
+    ended.iter_mut().for_each(|ended| ended.run_again(surroundings));
     ended
 }
 
@@ -177,7 +231,7 @@ fn run_at_once(binaries: Vec<Binary>, workers: usize, surroundings: &Surrounding
             scope.spawn(move || {
                 while let Some(binary) = lock(waiting) {
                     running.lock().unwrap_or_else(PoisonError::into_inner).push(binary.name());
-                    let ended = binary.run(surroundings);
+                    let ended = binary.run(surroundings, &[]);
                     running.lock().unwrap_or_else(PoisonError::into_inner).retain(|name| *name != ended.name);
                     if send.send(ended).is_err() {
                         break;
@@ -204,6 +258,22 @@ fn run_at_once(binaries: Vec<Binary>, workers: usize, surroundings: &Surrounding
 }
 
 impl Ended {
+    /// Gives what failed its second chance.
+    fn run_again(&mut self, surroundings: &Surroundings) {
+        let Some(Again { binary, tests }) = self.again.take() else { return };
+        let mut words: Vec<&str> = tests.iter().map(String::as_str).collect();
+        words.push(if tests.is_empty() { "--test-threads=1" } else { "--exact" });
+        let second = binary.run(surroundings, &words);
+        second.show();
+        if second.passed && (tests.is_empty() || second.count.passed == tests.len()) {
+            let which = if tests.is_empty() { "all tests".to_owned() } else { tests.join(", ") };
+            self.lines.push(format!("{UNSTABLE} {}: {which}: passed alone at the second attempt", self.name));
+            self.passed = true;
+            self.count.passed += second.count.passed;
+            self.count.failed = 0;
+        }
+    }
+
     fn show(&self) {
         if !self.passed {
             eprintln!("\n---- {} ----", self.name);
@@ -238,6 +308,8 @@ fn string(object: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const LINE: &str = concat!(
@@ -303,6 +375,47 @@ mod tests {
         let (mut binaries, surroundings) = shell("t", "");
         binaries[0].directory = "/nowhere/at/all".into();
         assert!(!run(binaries, &surroundings)[0].passed);
+    }
+
+    /// A program that fails test `a` in its first run, and reports `later` in a second one.
+    fn fails_once(later: &str) -> (Vec<Binary>, Surroundings) {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        // Pairs with itself: each program has a file of its own.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mark = std::env::temp_dir().join(format!("xtask-once-{}-{number}", std::process::id()));
+        let first = "test a ... FAILED\ntest result: FAILED. 2 passed; 1 failed; 0 ignored;";
+        shell(
+            "t",
+            &format!(
+                "if test -e {mark}; then rm {mark}; {later}; else touch {mark}; printf '{first}\n'; exit 101; fi",
+                mark = mark.display()
+            ),
+        )
+    }
+
+    #[test]
+    fn a_test_that_passes_alone_is_unstable() {
+        let (binaries, surroundings) = fails_once("echo 'test result: ok. 1 passed; 0 failed; 0 ignored;'");
+        let ended = run(binaries, &surroundings);
+        assert!(ended[0].passed);
+        assert_eq!(ended[0].count, Count { passed: 3, failed: 0, ignored: 0 });
+        assert!(ended[0].lines.iter().any(|line| line.starts_with("UNSTABLE: p t: a:")));
+    }
+
+    #[test]
+    fn a_test_that_fails_twice_or_is_not_found_again_has_failed() {
+        for later in ["exit 101", "echo 'test result: ok. 0 passed; 0 failed; 0 ignored;'"] {
+            let (binaries, surroundings) = fails_once(later);
+            let ended = run(binaries, &surroundings);
+            assert!(!ended[0].passed);
+            assert_eq!(ended[0].count.failed, 1);
+        }
+    }
+
+    #[test]
+    fn names_of_failed_tests_are_found_in_the_output() {
+        let output = "test a::b ... ok\ntest d - should panic ... FAILED\ntest a::c ... FAILED\ntest a::c ... FAILED\n";
+        assert_eq!(failed_tests(output), ["a::c", "d"]);
     }
 
     #[test]

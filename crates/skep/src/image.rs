@@ -10,10 +10,10 @@ use crate::run_state::StateType;
 use crate::shown::Layout;
 use crate::stats::Counted;
 use crate::tenant::Tenant;
-use skep_abi::{Linkage, RunEnv};
+use skep_abi::{Linkage, MapKind, RunEnv};
 use skep_btf::Btf;
 use skep_interp::{EnterFunction, FindProgram, Interpreter};
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::{Compiled, TailEntry};
 use skep_maps::{Charge, Map};
 use skep_text::{Arena, Loads};
@@ -80,6 +80,8 @@ pub(crate) struct Image {
     pub(crate) _charge: Charge,
     /// Whether its runs may end early ([`Linkage::ends`]).
     pub(crate) ends: bool,
+    /// What [`needs_no_cpu`] says, and that none of its functions may be replaced or watched.
+    pub(crate) needs_no_cpu: bool,
     /// Of its runs.
     pub(crate) interrupts: Interrupts,
     /// The types of its object, if its functions may be replaced and watched.
@@ -214,6 +216,48 @@ impl Image {
         let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
         made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
     }
+}
+
+/// Whether a compiled run of the program needs nothing but its input: no environment, no virtual CPU, no read-side
+/// critical section.
+///
+/// A run needs the environment for calls out of the program and for an early end, the CPU for data of its own, and the
+/// section for whatever may be freed while it runs. A program that calls only its own functions reaches its input,
+/// its stack, and values of maps that it names by address. The caller's handle keeps its code and these maps.
+///
+/// What would break it: an instruction that the compiler turns into a call, or that loads a pointer to what another
+/// thread may free. So the list says what is known to be harmless, and leaves out: contexts with pointers in them, maps
+/// whose values have special fields (a kept pointer leads to an object), arenas, and loads that may fault.
+pub(crate) fn needs_no_cpu(
+    program: &Verified,
+    linkage: &Linkage,
+    input: Input,
+    maps: &BTreeMap<u32, Arc<Map>>,
+) -> bool {
+    let harmless = |insn: &Insn| match insn {
+        Insn::Alu { .. }
+        | Insn::Neg { .. }
+        | Insn::MovSx { .. }
+        | Insn::Endian { .. }
+        | Insn::LoadImm64 { value: Imm64::Value(_) | Imm64::MapValue { .. }, .. }
+        | Insn::LoadImm64Tail
+        | Insn::Load { .. }
+        | Insn::Store { .. }
+        | Insn::Atomic { .. }
+        | Insn::LoadAcquire { .. }
+        | Insn::StoreRelease { .. }
+        | Insn::Jump { .. }
+        | Insn::JumpIf { .. }
+        | Insn::Call { target: CallTarget::Local(_) }
+        | Insn::Exit => true,
+        _ => false,
+    };
+    matches!(input, Input::Xdp | Input::Buffer(_))
+        && linkage.ends.is_none()
+        && !program.is_sleepable()
+        && program.insns().iter().all(harmless)
+        && program.facts().iter().all(|fact| !fact.probe && !fact.arena)
+        && maps.values().all(|map| map.kind() == MapKind::Array && map.def().fields.is_empty())
 }
 
 /// Whether a map holds programs or maps, and so takes part in the dispatch of tail calls.

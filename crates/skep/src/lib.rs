@@ -66,6 +66,8 @@ mod answers_tests;
 mod arena_tests;
 mod arrays;
 mod audit;
+#[cfg(test)]
+mod bare_tests;
 mod budget;
 mod charging;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::dispatch::{CollectOnDrop, Connected};
 use crate::ending::Interrupts;
 use crate::error::Error;
 use crate::helpers;
-use crate::image::{ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
+use crate::image::{self, ALIGNMENT, Buffer, Engine, Image, Input, LoadTimes, TIMERS, takes_part};
 use crate::netfilter::NativeHook;
 use crate::observe::Life;
 use crate::packet::{Outcome, Packet, Redirect};
@@ -39,8 +39,16 @@ pub use with_state::WithState;
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
 /// it at once.
+///
+/// What a call looks at is in one cache line: a host that calls thousands of programs in turn waits for memory twice for
+/// each, here and for the code.
 #[derive(Clone)]
+#[repr(align(64))]
 pub struct Program {
+    /// The entry, if a run needs no virtual CPU: [`image::needs_no_cpu`].
+    bare: Option<skep_jit::Entry>,
+    /// The image's.
+    input: Input,
     image: Arc<Connected>,
     shared: Arc<Shared>,
     /// The link through which a hook runs it.
@@ -50,8 +58,10 @@ pub struct Program {
     // Likewise: then it ends timers that nobody could notice. Only for programs with callbacks of timers.
     _sweep: Option<SweepOnDrop>,
     /// The budget of this handle's runs, instead of the runtime's.
-    budget: Option<Budget>,
+    budget: Option<Box<Budget>>,
 }
+
+const _: () = assert!(size_of::<Program>() == 64);
 
 impl Program {
     pub(crate) fn load(
@@ -127,6 +137,7 @@ impl Program {
         let functions = vec![(); verified.functions().len()];
         let shared_name = verified.name().into();
         let maps = named(&verified, maps);
+        let needs_no_cpu = types.is_none() && image::needs_no_cpu(&verified, &linkage, input, &maps);
         let image = Image {
             _life: Life::begin(&shared_name),
             name: shared_name,
@@ -141,6 +152,7 @@ impl Program {
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
             interpreter: OnceLock::new(),
+            needs_no_cpu,
             ends: linkage.ends.is_some(),
             linkage,
             input,
@@ -173,7 +185,16 @@ impl Program {
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
         let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
-        Self { image, shared: Arc::clone(shared), link: None, _collect: collect, _sweep: sweep, budget: None }
+        Self {
+            bare: image.needs_no_cpu.then_some(image.entry),
+            input: image.input,
+            image,
+            shared: Arc::clone(shared),
+            link: None,
+            _collect: collect,
+            _sweep: sweep,
+            budget: None,
+        }
     }
 
     #[inline]
@@ -227,7 +248,7 @@ impl Program {
         packet: &mut Packet,
         state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
-        match self.image.input {
+        match self.input {
             Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
                 let effects;
@@ -372,7 +393,7 @@ impl Program {
         buffer: &mut [u8],
         state: Option<&RunState<'_>>,
     ) -> Result<u64, Error> {
-        match self.image.input {
+        match self.input {
             Input::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
                 let given = format!("one of {} bytes", buffer.len());
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), given))
@@ -426,7 +447,7 @@ impl Program {
     /// [`Error::NoBudgets`] in a runtime without [`RuntimeBuilder::budget`](crate::RuntimeBuilder::budget).
     pub fn with_budget(&self, budget: Budget) -> Result<Self, Error> {
         self.check_charged()?;
-        Ok(Self { budget: Some(budget), ..self.clone() })
+        Ok(Self { budget: Some(Box::new(budget)), ..self.clone() })
     }
 
     /// Ends all runs of the program that are in progress, on any thread, at their next check: each returns
@@ -500,7 +521,7 @@ impl Program {
 
     /// Refuses programs that run inside of others only.
     pub(crate) fn check_runs_alone(&self) -> Result<(), Error> {
-        if self.image.input != Input::Inside {
+        if self.input != Input::Inside {
             return Ok(());
         }
         let expected = "programs that a host runs".to_owned();

@@ -221,7 +221,8 @@ impl RuntimeBuilder {
     /// first run takes one, and the thread has it until it ends or calls [`Runtime::release_cpu`]. When these are
     /// taken, a thread takes one of the last quarter (at least one) for the time of a run, which costs a search
     /// in each run; if these are all in runs too, it waits for one. So the number may differ between two
-    /// runs of one thread, and it never changes during a run.
+    /// runs of one thread, and it never changes during a run. Compiled programs over packets of XDP and over buffers that
+    /// call nothing but their own functions take none.
     ///
     /// A thread that is already in a run of another runtime does not wait, because two such threads could wait for each
     /// other; its run is [`Error::Slots`]. A function that waits for other threads' runs keeps its own virtual CPU

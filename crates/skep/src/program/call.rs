@@ -1,10 +1,12 @@
-//! One call of a program: a virtual CPU for this thread, an environment block on its stack, and the program's entry.
+//! One call of a program: a virtual CPU for this thread, an environment block on its stack, and the program's entry. A
+//! program that needs neither is only entered.
 
 use super::Program;
 use crate::error::Error;
 use crate::image::{Engine, Image};
 use crate::run_state::RunState;
 use skep_abi::RunEnv;
+use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -53,6 +55,10 @@ impl Program {
         if self.shared.counts_runs.load(Ordering::Relaxed) != 0 {
             // SAFETY: the caller's promise.
             return unsafe { self.call_counted(call) };
+        }
+        if let (Some(entry), Engine::Jit) = (self.bare, call.engine) {
+            // SAFETY: the caller's promise; the program needs no environment, and `self` keeps its code and maps.
+            return Ok(unsafe { entry.call(call.r1, call.r2, ptr::null_mut()) });
         }
         // SAFETY: the caller's promise.
         unsafe { self.call_now(call) }
@@ -125,7 +131,7 @@ impl Program {
             env.cpu = section.number();
             _normal = section;
         }
-        let mut ending = self.shared.ending(image, self.budget);
+        let mut ending = self.shared.ending(image, self.budget.as_deref().copied());
         if let Some(ending) = &mut ending {
             ending.attach(&mut env);
         }

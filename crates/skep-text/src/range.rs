@@ -15,6 +15,7 @@
 //! show, such as an emulator's own in the same address space: if an address is taken, the next one in the gap is
 //! tried.
 
+use std::iter;
 use std::ops::Range;
 
 use rustix::io::Errno;
@@ -40,6 +41,9 @@ const LOWEST: usize = 1 << 20;
 /// How many addresses are tried in one gap.
 const PLACES: usize = 64;
 
+/// Unless its user asked for more, a range may be as small as this in order to be near.
+pub(crate) const LEAST_NEAR: usize = arch::MAX_RANGE / 8;
+
 /// The end of the address space that every process has. A process with a larger one shows mappings beyond it.
 const HIGHEST: usize = 1 << 47;
 
@@ -52,28 +56,29 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves `bytes`, a multiple of a pack; on failure half of that, and so on down to one pack.
-    pub(crate) fn new(bytes: usize, near: Option<usize>) -> Result<Self, Error> {
-        let mut bytes = bytes;
-        loop {
-            match Self::of(bytes, near) {
-                Err(error) if error.errno() == Some(Errno::NOMEM) && bytes > PACK_BYTES => {
-                    bytes = (bytes / 2).next_multiple_of(PACK_BYTES);
-                }
-                result => return result,
+    /// Reserves `bytes`, a multiple of a pack, near an address if it is possible: half of that if not all fits there,
+    /// and so on down to `least`. Without room, anywhere; on failure half of that, and so on down to one pack.
+    pub(crate) fn new(bytes: usize, near: Option<usize>, least: usize) -> Result<Self, Error> {
+        let place = |near| sizes(bytes, least).find_map(|size| reserve_near(near, size + 2 * page_size()));
+        if let Some(whole) = near.and_then(place) {
+            let slots = whole.start + page_size()..whole.end - page_size();
+            return Ok(Self { whole, slots });
+        }
+        let mut result = Self::anywhere(bytes);
+        for smaller in sizes(bytes, PACK_BYTES).skip(1) {
+            match result {
+                Err(error) if error.errno() == Some(Errno::NOMEM) => result = Self::anywhere(smaller),
+                _ => break,
             }
         }
+        result
     }
 
     pub(crate) fn slots(&self) -> &Range<usize> {
         &self.slots
     }
 
-    fn of(bytes: usize, near: Option<usize>) -> Result<Self, Error> {
-        if let Some(whole) = near.and_then(|near| reserve_near(near, bytes + 2 * page_size())) {
-            let slots = whole.start + page_size()..whole.end - page_size();
-            return Ok(Self { whole, slots });
-        }
+    fn anywhere(bytes: usize) -> Result<Self, Error> {
         // One extra pack, so that the reservation contains an aligned range with a page before it.
         let whole =
             reserve(SystemCall::ReserveRange, 0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
@@ -88,6 +93,12 @@ impl Drop for Reservation {
         // mappings, if a merged neighbour must be split) leaks addresses.
         let _ = unsafe { sys::unmap(SystemCall::ReturnMemory, &self.whole) };
     }
+}
+
+/// `bytes`, which is a multiple of a pack, then half of the one before as long as that is at least `least`.
+fn sizes(bytes: usize, least: usize) -> impl Iterator<Item = usize> {
+    let half = |bytes: &usize| Some((bytes / 2).next_multiple_of(PACK_BYTES)).filter(|half| half < bytes);
+    iter::successors(Some(bytes), half).take_while(move |size| *size == bytes || *size >= least)
 }
 
 /// Reserves `len` bytes, including two guard pages, within reach of direct calls from `near`.
@@ -217,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn a_range_is_halved_down_to_what_its_user_needs() {
+        let all = |bytes, least| sizes(bytes * PACK_BYTES, least * PACK_BYTES).map(|size| size / PACK_BYTES);
+        assert_eq!(all(512, 64).collect::<Vec<_>>(), [512, 256, 128, 64]);
+        assert_eq!(all(5, 1).collect::<Vec<_>>(), [5, 3, 2, 1]);
+        assert_eq!(all(7, 7).collect::<Vec<_>>(), [7]);
+        assert_eq!(all(3, 9).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
     fn no_place_is_found_where_there_is_none() {
         let wall = [mapping(0, usize::MAX / 2, "/wall")];
         assert!(places_near(1 << 40, PACK_BYTES, &wall).is_empty());
@@ -230,7 +250,7 @@ mod tests {
         for near in [None, Some(here)] {
             // Threads of other tests may take the addresses between the two lines under test, but not every time.
             let given_back = (0..20).any(|_| {
-                let reservation = Reservation::new(8 * PACK_BYTES, near).unwrap();
+                let reservation = Reservation::new(8 * PACK_BYTES, near, PACK_BYTES).unwrap();
                 let whole = reservation.whole.clone();
                 let slots = reservation.slots().clone();
                 assert_eq!(slots.len(), 8 * PACK_BYTES);

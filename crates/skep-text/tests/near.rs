@@ -12,7 +12,7 @@ extern "C" fn helper() -> u32 {
 #[test]
 fn generated_code_calls_the_hosts_functions_directly() {
     let helper = helper as *const () as usize;
-    let arena = Arena::new(Config::new().reserve(NEAR_RANGE).near(helper)).unwrap();
+    let arena = Arena::new(Config::new().reserve(NEAR_RANGE).limit(NEAR_RANGE).near(helper)).unwrap();
     assert_eq!(arena.range().len(), NEAR_RANGE);
     if !arena.reaches(helper) {
         // Two packs more than the range, for its guards and because the places tried here are multiples of a pack.
@@ -44,6 +44,28 @@ fn several_arenas_find_room_near_the_same_function() {
     }
     let texts: Vec<_> = arenas.iter().map(|arena| place_returns(arena, 1)).collect();
     assert!(texts.iter().all(|text| call(text) == 1));
+}
+
+#[test]
+fn arenas_of_the_default_size_become_smaller_where_they_would_be_far() {
+    // Alone in its process: no other thread takes addresses between the question and the arena.
+    if is_child() {
+        let helper = helper as *const () as usize;
+        let least = Config::MAX_RESERVE / 8;
+        let mut arenas = Vec::new();
+        for number in 0..5 {
+            let room = probe::there_is_room_near(helper, least + 2 * PACK_BYTES, NEAR_WINDOW);
+            let arena = Arena::new(Config::new().near(helper)).unwrap();
+            let len = arena.range().len();
+            assert!(!room || arena.reaches(helper), "arena {number} of {len} bytes is far");
+            assert!(len >= least || !arena.reaches(helper), "arena {number} has {len} bytes");
+            assert_eq!(call(&place_returns(&arena, number)), number);
+            arenas.push(arena);
+        }
+        return;
+    }
+    let status = run_as_child();
+    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) struct Made {
 
 impl Made {
     pub(super) fn new(kind: &Kind, populate: usize) -> Self {
-        let reservation = Reservation::new(PACK_BYTES, None).unwrap();
+        let reservation = Reservation::new(PACK_BYTES, None, 0).unwrap();
         let place = reservation.slots().start;
         // SAFETY: the reservation is ours and unused, and is dropped after the pack.
         let (pack, file) = unsafe { Pack::with_files(kind, place, PACK_BYTES, populate) }.unwrap();

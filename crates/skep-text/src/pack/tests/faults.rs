@@ -62,7 +62,7 @@ fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
     alone(|| {
         for kind in all_kinds() {
             for populate in [STEP, PACK_BYTES] {
-                let reservation = Reservation::new(PACK_BYTES, None).unwrap();
+                let reservation = Reservation::new(PACK_BYTES, None, 0).unwrap();
                 let place = reservation.slots().start;
                 // SAFETY: the reservation is ours; a pack that came to be is unmapped before the next.
                 let birth = || unsafe { Pack::new(&kind, place, PACK_BYTES, populate) };

@@ -99,7 +99,7 @@ fn code_runs_in_every_kind_and_in_children_too() {
 #[test]
 fn neighbouring_packs_do_not_disturb_each_other() {
     for kind in KINDS {
-        let reservation = Reservation::new(3 * PACK_BYTES, None).unwrap();
+        let reservation = Reservation::new(3 * PACK_BYTES, None, 0).unwrap();
         let place = |index| reservation.slots().start + index * PACK_BYTES;
         // SAFETY: the reservation is ours and unused, and goes after the packs.
         let pack = |index| unsafe { Pack::new(&kind, place(index), PACK_BYTES, STEP) }.unwrap();
@@ -193,7 +193,7 @@ fn a_file_size_limit_gives_an_error_and_no_signal() {
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
         // SAFETY: it restricts only this process of its own.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
-        let reservation = Reservation::new(PACK_BYTES, None).unwrap();
+        let reservation = Reservation::new(PACK_BYTES, None, 0).unwrap();
         for kind in &KINDS[..2] {
             // SAFETY: the reservation is ours and unused.
             let made = unsafe { Pack::new(kind, reservation.slots().start, PACK_BYTES, STEP) };
@@ -213,7 +213,7 @@ pub(super) fn call_of(error: &Error) -> Option<SystemCall> {
 
 #[test]
 fn a_refused_backing_is_skipped_and_reported() {
-    let reservation = Reservation::new(PACK_BYTES, None).unwrap();
+    let reservation = Reservation::new(PACK_BYTES, None, 0).unwrap();
     let place = reservation.slots().start;
     // SAFETY: the reservation is ours; each pack is unmapped before the next is made.
     let resolve = |only| unsafe { resolve(only, Kind::new(Medium::Memfd), place, PACK_BYTES, STEP) };

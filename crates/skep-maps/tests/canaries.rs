@@ -174,7 +174,9 @@ fn watch(cage: &Cage, time: Duration, until_recycled: bool) -> Seen {
             }));
         }
         let started = Instant::now();
-        while started.elapsed() < time
+        // On a busy machine a thread may not have run at all in that time.
+        let idle = || [&seen.sound, &seen.added].iter().any(|count| count.load(Ordering::Relaxed) == 0);
+        while (started.elapsed() < time || (idle() && started.elapsed() < PATIENCE))
             && !(until_recycled && seen.recycled.load(Ordering::Relaxed) > 0)
             && !threads.iter().any(|thread| thread.is_finished())
         {

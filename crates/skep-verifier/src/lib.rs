@@ -69,6 +69,7 @@ use explore::walk::Walker;
 use program::cfg::Cfg;
 use program::env::Env;
 use program::facts::Record;
+use program::kept::{Kept, Slots};
 use program::liveness::Liveness;
 use program::violation::Violation;
 use program::{Subject, line_at};
@@ -148,8 +149,7 @@ fn prove(
         of: source.of,
         extension: cfg.extension,
         entry,
-        insns,
-        facts,
+        kept: Kept::new(Slots { insns, facts, lines: source.lines }),
         functions,
         exception_callback: cfg.exception_callback,
         printed,
@@ -159,7 +159,6 @@ fn prove(
         context_bytes,
         maps,
         read,
-        lines: source.lines,
         tag: tag.0,
         recorded,
         stats: Stats { nanoseconds: start.elapsed().as_nanos() as u64, ..stats },

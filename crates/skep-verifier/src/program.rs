@@ -10,6 +10,7 @@ pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod global;
 pub(crate) mod halves;
+pub(crate) mod kept;
 pub(crate) mod liveness;
 pub(crate) mod prototype;
 pub(crate) mod roots;
@@ -19,6 +20,7 @@ use crate::domain::recorded::Recorded;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};
 use crate::program::config::Config;
 use crate::program::extension::Extension;
+use crate::program::kept::Kept;
 use skep_abi::{
     ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType, Prototype,
     TargetFunction,
@@ -64,8 +66,7 @@ pub struct Verified {
     pub(crate) of: Option<Arc<TargetFunction>>,
     pub(crate) extension: Option<Extension>,
     pub(crate) entry: Entry,
-    pub(crate) insns: Vec<Insn>,
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) kept: Kept,
     pub(crate) functions: Vec<FunctionFacts>,
     pub(crate) exception_callback: Option<usize>,
     pub(crate) printed: Arc<[(u32, Printed)]>,
@@ -75,7 +76,6 @@ pub struct Verified {
     pub(crate) context_bytes: u32,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) read: Box<[Read]>,
-    pub(crate) lines: Vec<LineInfo>,
     pub(crate) tag: [u8; 8],
     pub(crate) stats: Stats,
     pub(crate) recorded: Option<Arc<Recorded>>,
@@ -240,18 +240,29 @@ impl Verified {
     /// jump that only ever goes one way is unconditional. So no reached instruction jumps to or falls into an unreached
     /// one, but for a call of a function that never returns.
     pub fn insns(&self) -> &[Insn] {
-        &self.insns
+        &self.kept.slots().insns
+    }
+
+    /// Packs instructions, facts and source lines, for a program that is kept for long after it was compiled. Whoever asks
+    /// for one of them later has all of them unpacked again, and they stay so.
+    pub fn pack(&mut self) {
+        self.kept.pack();
+    }
+
+    /// Bytes of heap that the [packed](Self::pack) instructions, facts and lines take; `None` before.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        self.kept.packed_bytes()
     }
 
     /// The facts about each slot; as long as [`Verified::insns`].
     pub fn facts(&self) -> &[Fact] {
-        &self.facts
+        &self.kept.slots().facts
     }
 
     /// By slot: whether it is a 32-bit operation whose upper half nothing reads, so that a machine that does not clear
     /// it need not. Computed by each call.
     pub fn without_extension(&self) -> Vec<bool> {
-        crate::program::halves::without_extension(&self.insns)
+        crate::program::halves::without_extension(self.insns())
     }
 
     /// Its functions in ascending order; the first is the program itself.
@@ -308,7 +319,7 @@ impl Verified {
 
     /// Source lines in ascending order of slots.
     pub fn lines(&self) -> &[LineInfo] {
-        &self.lines
+        &self.kept.slots().lines
     }
 
     /// The tag of the original instructions: what Linux 6.18 and later show if libbpf loads the same object.

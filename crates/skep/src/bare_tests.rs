@@ -1,4 +1,4 @@
-//! Programs that need no virtual CPU: which they are, and that they run like others.
+//! What a program takes besides its code: no virtual CPU if it calls nothing, and few bytes.
 
 use crate::{Budget, Engine, Module, Object, Packet, Runtime, RuntimeBuilder};
 use skep_abi::{MapDef, MapKind, ProgramType, RAW};
@@ -37,6 +37,19 @@ fn programs_that_call_only_their_own_functions_need_no_virtual_cpu() {
     for text in [ASKS_CPU, LOOKS_UP] {
         assert!(!is_bare(&load(Runtime::builder(), text)), "{text}");
     }
+}
+
+#[test]
+fn a_loaded_program_keeps_four_bytes_for_each_instruction() {
+    let text =
+        "r0 = *(u32 *)(r1 + 0)\nr0 *= 3\nr0 ^= 77\nif r0 > 5 goto +1\nr0 += 1\n*(u32 *)(r1 + 0) = r0\n"
+            .repeat(500);
+    let module = load(Runtime::builder(), &format!("{text}exit"));
+    let program = &module.programs()[0];
+    let bytes = program.verified().packed_bytes().unwrap();
+    assert!(bytes < 3001 * 4, "{bytes} bytes");
+    let shown = program.verified().insns();
+    assert_eq!(shown.len(), 3001);
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub(crate) struct Image {
     pub(crate) ends: bool,
     /// What [`needs_no_cpu`] says, and that none of its functions may be replaced or watched.
     pub(crate) needs_no_cpu: bool,
+    /// What [`defers`] says.
+    pub(crate) defers: bool,
     /// Of its runs.
     pub(crate) interrupts: Interrupts,
     /// The types of its object, if its functions may be replaced and watched.
@@ -169,17 +171,6 @@ impl Image {
         self.maps.get(&index)
     }
 
-    /// Whether it may set callbacks of timers or work queues.
-    pub(crate) fn defers(&self) -> bool {
-        self.verified.insns().iter().any(|insn| match *insn {
-            Insn::Call { target: CallTarget::Helper(id) } => id == SET_CALLBACK,
-            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
-                skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::defers)
-            }
-            _ => false,
-        })
-    }
-
     /// Whether it names arrays of programs or of maps.
     pub(crate) fn uses_arrays(&self) -> bool {
         self.maps().any(|map| takes_part(map))
@@ -216,6 +207,17 @@ impl Image {
         let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
         made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
     }
+}
+
+/// Whether the program may set callbacks of timers or work queues.
+pub(crate) fn defers(program: &Verified) -> bool {
+    program.insns().iter().any(|insn| match *insn {
+        Insn::Call { target: CallTarget::Helper(id) } => id == SET_CALLBACK,
+        Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+            skep_abi::own_kfunc(id.cast_unsigned()).is_some_and(skep_abi::OwnKfunc::defers)
+        }
+        _ => false,
+    })
 }
 
 /// Whether a compiled run of the program needs nothing but its input: no environment, no virtual CPU, no read-side

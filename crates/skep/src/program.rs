@@ -66,7 +66,7 @@ const _: () = assert!(size_of::<Program>() == 64);
 impl Program {
     pub(crate) fn load(
         shared: &Arc<Shared>,
-        verified: Verified,
+        mut verified: Verified,
         linkage: Arc<Linkage>,
         maps: &[Option<Arc<Map>>],
         host: Option<&Btf>,
@@ -138,6 +138,12 @@ impl Program {
         let shared_name = verified.name().into();
         let maps = named(&verified, maps);
         let needs_no_cpu = types.is_none() && image::needs_no_cpu(&verified, &linkage, input, &maps);
+        // An extension may take one too.
+        let locks = types.is_some() || verified.insns().iter().any(may_lock);
+        let takes = taken_state(shared, &verified)?;
+        let defers = image::defers(&verified);
+        // What follows asks for no instruction.
+        verified.pack();
         let image = Image {
             _life: Life::begin(&shared_name),
             name: shared_name,
@@ -145,9 +151,9 @@ impl Program {
             maps,
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
-            // An extension may take one too.
-            locks: types.is_some() || verified.insns().iter().any(may_lock),
-            takes: taken_state(shared, &verified)?,
+            locks,
+            takes,
+            defers,
             verified,
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
@@ -169,7 +175,7 @@ impl Program {
             shared.dispatch.holders.add(map);
         }
         let connected = Connected::new(image, &shared.dispatch)?;
-        if connected.defers() {
+        if connected.defers {
             shared.may_defer(&connected);
         }
         shared.registry.add_program(&connected, &shared.counts_runs, shared.domain.limit());
@@ -184,7 +190,7 @@ impl Program {
     /// A handle of a program that something else keeps alive.
     pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
         let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
-        let sweep = image.defers().then(|| SweepOnDrop(Arc::clone(&shared.timers)));
+        let sweep = image.defers.then(|| SweepOnDrop(Arc::clone(&shared.timers)));
         Self {
             bare: image.needs_no_cpu.then_some(image.entry),
             input: image.input,

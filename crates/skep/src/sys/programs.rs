@@ -119,7 +119,7 @@ impl SysProgram {
             });
             linker.load().is_err()
         });
-        let asks_for_task = program.verified().insns().iter().any(asks_for_task);
+        let asks_for_task = insns.iter().any(asks_for_task);
         Ok(Self { program, gpl_compatible, tag, needs_expected_place, asks_for_task })
     }
 

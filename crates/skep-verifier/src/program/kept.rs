@@ -1,0 +1,328 @@
+//! What a verified program keeps of each slot, unpacked for the compiler or packed afterwards.
+//!
+//! An engine reads instructions and facts once, when the program is loaded. Later only questions about the program need
+//! them: dumps, source lines of a fault, the interpreter. Unpacked they take some 70 bytes for each instruction, packed
+//! about four:
+//!
+//! ```text
+//!   LZ4 of:  slots as in an object file, 8 bytes each | a byte of flags for each slot | calls | lines
+//! ```
+//!
+//! A program that is asked unpacks itself once and stays so: `&[Insn]` must live as long as the program. Instructions
+//! that cannot be written as slots would be lost, so such a program is never packed.
+//!
+//! What would break it: a field of [`Fact`] or [`LineInfo`] that is not written here. Both are taken apart by name below,
+//! so a new field does not compile.
+
+use crate::program::{CallFact, Fact};
+use skep_abi::{ContextField, LineInfo};
+use skep_isa::{Insn, Slot};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// Instructions and facts, one of each for each slot, and source lines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) insns: Vec<Insn>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) lines: Vec<LineInfo>,
+}
+
+/// The slots of a program in one of the two forms, or both.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    unpacked: OnceLock<Arc<Slots>>,
+    packed: Option<Arc<Packed>>,
+}
+
+impl Kept {
+    pub(crate) fn new(slots: Slots) -> Self {
+        Self { unpacked: OnceLock::from(Arc::new(slots)), packed: None }
+    }
+
+    /// The slots, which are unpacked if need be.
+    pub(crate) fn slots(&self) -> &Slots {
+        self.unpacked
+            .get_or_init(|| Arc::new(self.packed.as_ref().map(|packed| packed.unpack()).unwrap_or_default()))
+    }
+
+    /// Gives the memory of the unpacked form back.
+    pub(crate) fn pack(&mut self) {
+        if self.packed.is_none() {
+            self.packed = Packed::of(self.slots()).map(Arc::new);
+        }
+        if self.packed.is_some() {
+            self.unpacked = OnceLock::new();
+        }
+    }
+
+    /// Bytes on the heap of the packed form; `None` if there is only the other.
+    pub(crate) fn packed_bytes(&self) -> Option<usize> {
+        self.packed.as_ref().map(|packed| size_of::<Packed>() + packed.heap_bytes())
+    }
+}
+
+/// The packed form.
+#[derive(Debug)]
+struct Packed {
+    slots: u32,
+    lines: u32,
+    /// Bytes before compression.
+    plain: u32,
+    bytes: Box<[u8]>,
+    /// They are no bytes. Programs that run have none.
+    foreign: Box<[(u32, &'static ContextField)]>,
+}
+
+/// Below this size compression saves less than its table costs in time.
+const SMALL: usize = 2048;
+
+// The flags of a slot.
+const REACHED: u8 = 1 << 0;
+const JUMP_TARGET: u8 = 1 << 1;
+const LOOP_HEAD: u8 = 1 << 2;
+const PROBE: u8 = 1 << 3;
+const ARENA: u8 = 1 << 4;
+const CALL: u8 = 1 << 5;
+const THROWS: u8 = 1 << 6;
+const RELOAD: u8 = 1 << 7;
+
+// Those of a call.
+const MAP: u8 = 1 << 0;
+const KEY: u8 = 1 << 1;
+const IN_BOUNDS: u8 = 1 << 2;
+
+impl Packed {
+    /// `None` for what has no packed form.
+    fn of(slots: &Slots) -> Option<Self> {
+        let Slots { insns, facts, lines } = slots;
+        let mut plain = skep_isa::encode_bytes(insns).ok()?;
+        plain.reserve(facts.len() + lines.len() * 16);
+        plain.extend(facts.iter().map(flags));
+        facts.iter().filter_map(|fact| fact.call).for_each(|call| write_call(&mut plain, call));
+        write_lines(&mut plain, lines);
+        let foreign = (0..).zip(facts).filter_map(|(slot, fact)| Some((slot, fact.foreign?))).collect();
+        let length = u32::try_from(plain.len()).ok()?;
+        let bytes = if plain.len() < SMALL { plain } else { lz4_flex::block::compress(&plain) };
+        Some(Self {
+            slots: u32::try_from(insns.len()).ok()?,
+            lines: u32::try_from(lines.len()).ok()?,
+            plain: length,
+            bytes: bytes.into(),
+            foreign,
+        })
+    }
+
+    fn unpack(&self) -> Slots {
+        let plain = self.plain as usize;
+        let decompressed = (plain >= SMALL).then(|| lz4_flex::block::decompress(&self.bytes, plain));
+        let bytes = match &decompressed {
+            None => &*self.bytes,
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) => unreachable!("bytes that this module compressed: {error}"),
+        };
+        let slots = self.slots as usize;
+        let (code, rest) = bytes.split_at(slots * Slot::BYTES);
+        let (flags, rest) = rest.split_at(slots);
+        let insns = match skep_isa::decode_bytes(code) {
+            Ok(insns) => insns,
+            Err(error) => unreachable!("slots that this module encoded: {error}"),
+        };
+        let mut rest = Reader(rest);
+        let mut facts: Vec<Fact> = flags.iter().map(|flags| fact(*flags, &mut rest)).collect();
+        for (slot, field) in &self.foreign {
+            facts[*slot as usize].foreign = Some(field);
+        }
+        Slots { insns, facts, lines: read_lines(&mut rest, self.lines) }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.foreign)
+    }
+}
+
+fn flags(fact: &Fact) -> u8 {
+    let Fact { reached, jump_target, loop_head, probe, arena, call, foreign: _, throws, reload } = *fact;
+    [
+        (reached, REACHED),
+        (jump_target, JUMP_TARGET),
+        (loop_head, LOOP_HEAD),
+        (probe, PROBE),
+        (arena, ARENA),
+        (call.is_some(), CALL),
+        (throws, THROWS),
+        (reload, RELOAD),
+    ]
+    .into_iter()
+    .fold(0, |flags, (is, flag)| if is { flags | flag } else { flags })
+}
+
+/// The fact with these flags. Calls follow in the order of their slots.
+fn fact(flags: u8, calls: &mut Reader<'_>) -> Fact {
+    let has = |flag| flags & flag != 0;
+    Fact {
+        reached: has(REACHED),
+        jump_target: has(JUMP_TARGET),
+        loop_head: has(LOOP_HEAD),
+        probe: has(PROBE),
+        arena: has(ARENA),
+        call: has(CALL).then(|| read_call(calls)),
+        foreign: None,
+        throws: has(THROWS),
+        reload: has(RELOAD),
+    }
+}
+
+fn write_call(bytes: &mut Vec<u8>, call: CallFact) {
+    let CallFact { map, key, in_bounds } = call;
+    let flag = |is, flag| if is { flag } else { 0 };
+    bytes.push(flag(map.is_some(), MAP) | flag(key.is_some(), KEY) | flag(in_bounds, IN_BOUNDS));
+    [map, key].into_iter().flatten().for_each(|number| bytes.extend(number.to_le_bytes()));
+}
+
+fn read_call(bytes: &mut Reader<'_>) -> CallFact {
+    let [flags] = bytes.array();
+    let map = (flags & MAP != 0).then(|| bytes.number());
+    let key = (flags & KEY != 0).then(|| bytes.number());
+    CallFact { map, key, in_bounds: flags & IN_BOUNDS != 0 }
+}
+
+/// A line has the number of its file's first line, so that all lines of a file share its name again.
+fn write_lines(bytes: &mut Vec<u8>, lines: &[LineInfo]) {
+    let mut firsts = BTreeMap::new();
+    for (number, LineInfo { slot, file, text, line, column }) in (0u32..).zip(lines) {
+        let first = *firsts.entry(&**file).or_insert(number);
+        let numbers = [*slot, *line, *column, first, text.len() as u32];
+        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        bytes.extend(text.as_bytes());
+        if first == number {
+            bytes.extend((file.len() as u32).to_le_bytes());
+            bytes.extend(file.as_bytes());
+        }
+    }
+}
+
+fn read_lines(bytes: &mut Reader<'_>, count: u32) -> Vec<LineInfo> {
+    let mut lines: Vec<LineInfo> = Vec::with_capacity(count as usize);
+    for number in 0..count {
+        let [slot, line, column, first, length] = std::array::from_fn(|_| bytes.number());
+        let text = bytes.text(length);
+        let file = match lines.get(first as usize) {
+            Some(first) => Arc::clone(&first.file),
+            None => {
+                debug_assert_eq!(first, number);
+                let length = bytes.number();
+                bytes.text(length)
+            }
+        };
+        lines.push(LineInfo { slot, file, text, line, column });
+    }
+    lines
+}
+
+/// Takes apart what this module wrote.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let (array, rest) =
+            self.0.split_first_chunk().map_or(([0; N], &[][..]), |(array, rest)| (*array, rest));
+        self.0 = rest;
+        array
+    }
+
+    fn number(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    fn text(&mut self, length: u32) -> Arc<str> {
+        let (text, rest) = self.0.split_at(length as usize);
+        self.0 = rest;
+        String::from_utf8_lossy(text).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep_isa::assemble;
+
+    fn line(slot: u32, file: &Arc<str>, text: &str) -> LineInfo {
+        LineInfo { slot, file: Arc::clone(file), text: text.into(), line: slot + 7, column: slot % 3 }
+    }
+
+    /// `rounds` times a few instructions, with every flag and every form of a call.
+    fn slots(rounds: u32) -> Slots {
+        let text = "r1 = 0x123456789 ll\nif r1 > 5 goto +1\ncall 7\nr0 += -3\n".repeat(rounds as usize);
+        let insns = assemble(&format!("{text}exit")).unwrap();
+        let call = |n: u32| CallFact {
+            map: (n & 1 != 0).then_some(n),
+            key: (n & 2 != 0).then_some(n << 20),
+            in_bounds: n & 4 != 0,
+        };
+        let fact = |n: u32| Fact {
+            reached: n & 1 != 0,
+            jump_target: n & 2 != 0,
+            loop_head: n & 4 != 0,
+            probe: n & 8 != 0,
+            arena: n & 16 != 0,
+            call: n.is_multiple_of(3).then(|| call(n)),
+            foreign: None,
+            throws: n & 32 != 0,
+            reload: n & 64 != 0,
+        };
+        let facts = (0..insns.len() as u32).map(fact).collect();
+        let files: [Arc<str>; 3] = ["a.c".into(), "".into(), "b \u{e9}.h".into()];
+        let lines =
+            (0..rounds).map(|n| line(n, &files[n as usize % 3], &"x".repeat(n as usize % 40))).collect();
+        Slots { insns, facts, lines }
+    }
+
+    fn same(a: &Slots, b: &Slots) {
+        assert_eq!((&a.insns, &a.facts, &a.lines), (&b.insns, &b.facts, &b.lines));
+    }
+
+    #[test]
+    fn a_packed_program_is_the_same_when_it_is_unpacked() {
+        for rounds in [0, 1, 5, 30, 300] {
+            let slots = slots(rounds);
+            let mut kept = Kept::new(slots.clone());
+            for _ in 0..2 {
+                kept.pack();
+                assert!(kept.unpacked.get().is_none());
+                same(kept.slots(), &slots);
+            }
+            let copy = kept.clone();
+            drop(kept);
+            same(copy.slots(), &slots);
+        }
+    }
+
+    #[test]
+    fn lines_share_the_names_of_their_files_again() {
+        let mut kept = Kept::new(slots(30));
+        kept.pack();
+        let lines = &kept.slots().lines;
+        assert!(Arc::ptr_eq(&lines[0].file, &lines[27].file));
+    }
+
+    #[test]
+    fn what_cannot_be_written_as_slots_stays_unpacked() {
+        // The second half of an instruction without its first.
+        let slots =
+            Slots { insns: vec![Insn::LoadImm64Tail], facts: vec![Fact::default()], lines: Vec::new() };
+        let mut kept = Kept::new(slots.clone());
+        kept.pack();
+        assert_eq!(kept.packed_bytes(), None);
+        same(kept.slots(), &slots);
+    }
+
+    #[test]
+    fn long_programs_take_few_bytes_for_each_instruction() {
+        let slots = slots(800);
+        let instructions = slots.insns.len();
+        let mut kept = Kept::new(Slots { lines: Vec::new(), ..slots });
+        kept.pack();
+        assert!(kept.packed_bytes().unwrap() < 4 * instructions);
+    }
+}

@@ -10,7 +10,10 @@ import skep
 
 pytest.importorskip("scapy")
 
-from scapy.all import IP, TCP, UDP, Dot1Q, Ether, IPv6, Packet, Raw  # noqa: E402
+from scapy.layers.inet import IP, TCP, UDP  # noqa: E402
+from scapy.layers.inet6 import IPv6  # noqa: E402
+from scapy.layers.l2 import Dot1Q, Ether  # noqa: E402
+from scapy.packet import Packet, Raw  # noqa: E402
 
 ETHERNET = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 CLIENT = IP(src="203.0.113.5", dst="10.1.0.1")

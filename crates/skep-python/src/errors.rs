@@ -26,22 +26,8 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     let class = match error {
         Error::Refused(refusal) => return refused(py, &text, &refusal),
         Error::Map(error) => return of_map(py, &error),
-        Error::Unknown { what, name, known } => {
-            let data = [
-                ("what", what.into_py_any(py)),
-                ("name", name.into_py_any(py)),
-                ("known", known.into_py_any(py)),
-            ];
-            return made(py, "UnknownNameError", &text, &data);
-        }
-        Error::NoField { name, known, .. } => {
-            let data = [
-                ("what", "field".into_py_any(py)),
-                ("name", name.into_py_any(py)),
-                ("known", known.into_py_any(py)),
-            ];
-            return made(py, "UnknownNameError", &text, &data);
-        }
+        Error::Unknown { what, name, known } => return unknown(py, what, name, known, &text),
+        Error::NoField { name, known, .. } => return unknown(py, "field", name, known, &text),
         Error::Quota { tenant, what, used, wanted, limit } => {
             let data = [
                 ("tenant", tenant.into_py_any(py)),
@@ -64,6 +50,26 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         _ => "LoadError",
     };
     made(py, class, &text, &[])
+}
+
+/// The exception for a name that is not there.
+pub(crate) fn unknown(py: Python<'_>, what: &str, name: String, known: Vec<String>, text: &str) -> PyErr {
+    let data = [
+        ("what", what.into_py_any(py)),
+        ("name", name.into_py_any(py)),
+        ("known", known.into_py_any(py)),
+    ];
+    made(py, "UnknownNameError", text, &data)
+}
+
+/// What is wrong with a member of a dictionary of settings: the exception of its conversion, with the member's name.
+pub(crate) fn of_member(py: Python<'_>, error: PyErr) -> PyErr {
+    let text = error.value(py).to_string();
+    let (Some(cause), Some((_, name))) = (error.cause(py), text.split_once('.')) else { return error };
+    let inner = of_member(py, cause);
+    let name = name.split_whitespace().next().unwrap_or_default();
+    let made = inner.get_type(py).call1((format!("{name}: {}", inner.value(py)),));
+    made.map_or_else(|error| error, PyErr::from_value)
 }
 
 /// The exception for an error of a map.

@@ -27,7 +27,7 @@ impl Module {
 
     fn array(&self, name: &str) -> PyResult<&skep::ProgramArray> {
         let found = self.module.program_array(name);
-        found.ok_or_else(|| PyTypeError::new_err(format!("map {name:?} is no array of programs")))
+        found.ok_or_else(|| PyTypeError::new_err(format!("map '{name}' is no array of programs")))
     }
 }
 
@@ -143,6 +143,6 @@ impl Module {
         let found = kinds.iter().find_map(|kind| types.find(bare.trim(), *kind));
         found
             .map(|ty| (types, ty))
-            .ok_or_else(|| PyTypeError::new_err(format!("the object has no type {name:?}")))
+            .ok_or_else(|| PyTypeError::new_err(format!("the object has no type '{name}'")))
     }
 }

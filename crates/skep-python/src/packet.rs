@@ -2,7 +2,7 @@
 
 use crate::errors;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use skep::abi::{Context as Seen, FieldKind, Native, ProgramType};
@@ -63,9 +63,9 @@ pub(crate) fn info_of(fields: &Bound<'_, PyDict>) -> PyResult<PacketInfo> {
             let vlan: Option<(u16, u16)> = value.extract()?;
             info.vlan = vlan.map(|(protocol, tci)| Vlan { protocol, tci });
         } else if !set_number(&mut info, &name, &value)? {
-            let known = NUMBERS.join(", ");
-            let text = format!("a packet has no field {name:?}; it has vlan, {known}");
-            return Err(PyKeyError::new_err(text));
+            let known: Vec<_> = ["vlan"].iter().chain(NUMBERS).map(|known| (*known).to_owned()).collect();
+            let text = format!("a packet has no field '{name}'; it has {}", known.join(", "));
+            return Err(errors::unknown(fields.py(), "field", name, known, &text));
         }
     }
     Ok(info)
@@ -195,6 +195,6 @@ pub(crate) fn type_named(name: &str) -> PyResult<&'static ProgramType> {
     ProgramType::from_name(name).ok_or_else(|| {
         let mut known: Vec<_> = skep::abi::TYPES.iter().map(|kind| kind.name).collect();
         known.dedup();
-        PyValueError::new_err(format!("there is no program type {name:?}; there are: {}", known.join(", ")))
+        PyValueError::new_err(format!("there is no program type '{name}'; there are: {}", known.join(", ")))
     })
 }

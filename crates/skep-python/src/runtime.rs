@@ -70,7 +70,8 @@ pub(crate) struct Choices<'py> {
 #[pymethods]
 impl Runtime {
     #[new]
-    fn new(py: Python<'_>, settings: Settings<'_>) -> PyResult<Self> {
+    fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let settings: Settings<'_> = settings.extract().map_err(|error| errors::of_member(py, error))?;
         let log: Log = Arc::new(Mutex::new(settings.log.as_ref().map(|log| log.clone().unbind())));
         let mut builder = skep::Runtime::builder().privileged(settings.privileged);
         if let Some(cpus) = settings.cpus {
@@ -116,7 +117,8 @@ impl Runtime {
     }
 
     /// Loads an object.
-    fn load(&self, py: Python<'_>, data: &[u8], choices: Choices<'_>) -> PyResult<Module> {
+    fn load(&self, py: Python<'_>, data: &[u8], choices: &Bound<'_, PyDict>) -> PyResult<Module> {
+        let choices: Choices<'_> = choices.extract().map_err(|error| errors::of_member(py, error))?;
         let raise = |error| errors::raise(py, error);
         let program_type = choices.program_type.as_deref().map(type_named).transpose()?;
         let object = match &choices.assembly {

@@ -22,7 +22,7 @@ fn resource(name: &str) -> PyResult<Resource> {
     let found = RESOURCES.iter().find(|(known, _)| *known == name);
     found.map(|(_, resource)| *resource).ok_or_else(|| {
         let known = RESOURCES.map(|(known, _)| known).join(", ");
-        PyValueError::new_err(format!("there is no limit {name:?}; there are: {known}"))
+        PyValueError::new_err(format!("there is no limit '{name}'; there are: {known}"))
     })
 }
 

@@ -161,7 +161,7 @@ fn place_named(name: &str) -> PyResult<Place> {
     let found = PLACES.iter().find(|(known, _)| *known == name);
     found.map(|(_, place)| *place).ok_or_else(|| {
         let known = PLACES.map(|(known, _)| known).join(", ");
-        PyValueError::new_err(format!("a device has no place {name:?}; it has: {known}"))
+        PyValueError::new_err(format!("a device has no place '{name}'; it has: {known}"))
     })
 }
 

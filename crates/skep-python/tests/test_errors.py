@@ -18,7 +18,7 @@ def test_a_refusal_has_its_reason_and_its_path() -> None:
     error = caught.value
     assert error.program == "hasty"
     assert error.code == "out-of-bounds"
-    assert "12" in error.instruction and error.slot >= 0
+    assert "r1 + 0xc" in error.instruction and error.slot >= 0
     assert error.file is not None and str(error.file).endswith("unchecked_packet.bpf.c")
     assert error.line == 11 and "data[12]" in (error.source or "")
     assert error.reason and error.reason in str(error)
@@ -57,7 +57,7 @@ def test_what_is_no_object_is_named(tmp_path: Path) -> None:
     text.write_text("text")
     for load in (skep.load, skep.verify):
         with pytest.raises(skep.ObjectError, match="text.bpf.o: "):
-            load(text)  # type: ignore[operator]
+            load(text)
     with pytest.raises(ValueError):
         skep.load(b"text")
     with pytest.raises(TypeError):
@@ -74,7 +74,7 @@ def test_a_quota_is_kept() -> None:
     tenant.set_limit("maps", None)
     module = skep.Runtime().load(OBJECT, tenant=tenant)
     assert tenant.usage["maps"].used > 3 and tenant.usage["maps"].limit is None
-    assert tenant.usage["maps"].refused == 1
+    assert tenant.usage["maps"].refused > 0
     assert tenant.usage["programs"].used == len(module.programs)
     with pytest.raises(ValueError, match="no limit 'map'; there are: map_memory, maps"):
         tenant.set_limit("map", 1)
@@ -85,8 +85,12 @@ def test_settings_are_checked() -> None:
         skep.Runtime(cpus=0)
     with pytest.raises(TypeError):
         skep.Runtime(cpu=4)  # type: ignore[call-arg]
-    with pytest.raises(OverflowError):
+    with pytest.raises(OverflowError, match="^cpus: "):
         skep.Runtime(cpus=-1)
+    with pytest.raises(TypeError, match="^map_memory: "):
+        skep.Runtime(map_memory="much")  # type: ignore[arg-type]
+    with pytest.raises(OverflowError, match="^max_entries: "):
+        skep.load(OBJECT, max_entries={"few": 1 << 32})
     with pytest.raises(ValueError):
         skep.Runtime(clock_granularity=-1.0)
     assert skep.Runtime(cpus=3).cpus == 3

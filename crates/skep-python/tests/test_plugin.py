@@ -14,7 +14,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def code(number: int) -> str:
     """A block of Python in the README."""
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[number]
+    return str(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[number])
 
 
 def test_ten_lines_test_an_xdp_program(pytester: pytest.Pytester) -> None:

@@ -39,7 +39,7 @@ def test_numbers_and_text_are_no_packets(module: skep.Module) -> None:
 
 def test_a_result_tells_what_the_program_did(module: skep.Module) -> None:
     result = module.programs["moves"].run(PACKET)
-    assert result.verdict is not skep.XDP.REDIRECT and result.verdict == skep.XDP.REDIRECT
+    assert result.verdict == skep.XDP.REDIRECT and result.verdict.name == "redirect"
     assert result.redirect == skep.Redirect("device", 3, ingress=False)
     assert result.packet == PACKET[4:]
     assert result.metadata == b"\x01\x02\x03\x04"
@@ -55,7 +55,7 @@ def test_a_result_has_the_records_that_were_output(module: skep.Module) -> None:
 
 def test_metadata_of_packets_goes_in_and_out(module: skep.Module) -> None:
     result = module.programs["marks"].run(PACKET, info={"mark": 7, "vlan": (0x8100, 5)})
-    assert result.verdict == skep.TC.UNSPEC == -1
+    assert result.verdict == skep.TC.UNSPEC and result.verdict == -1
     assert result.info["mark"] == 8
     assert result.info["cb"] == [0, 5, 0, 0, 0]
     assert result.info["vlan"] == (0x8100, 5)
@@ -154,16 +154,16 @@ def test_statistics_count_runs() -> None:
 def test_programs_say_what_they_are(module: skep.Module) -> None:
     assert repr(module.programs["marks"]) == "<skep.Program 'marks' (sched_cls)>"
     assert "count" in module.programs and "nothing" not in module.programs
-    assert list(module.programs)[0] == "count"
-    assert len(module.programs) == 9
+    assert set(module.programs) >= {"count", "leaf", "marks"}
+    assert len(module.programs) == len(list(module.programs)) == 10
 
 
 def test_verdicts_are_numbers_with_names() -> None:
     drop = skep.Verdict(1, "drop")
-    assert drop == 1 == skep.XDP.DROP
+    assert drop == 1 and drop == skep.XDP.DROP and drop != skep.XDP.PASS
     assert repr(drop) == "<Verdict drop: 1>"
     assert str(drop) == "drop" and str(skep.Verdict(77)) == "77"
-    assert {drop: "x"}[1] == "x"
+    assert hash(drop) == hash(1)
     for again in (pickle.loads(pickle.dumps(drop)), copy.deepcopy(drop)):
         assert again == drop and again.name == "drop"
 

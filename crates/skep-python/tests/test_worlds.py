@@ -90,7 +90,7 @@ def test_the_clock_is_the_worlds() -> None:
 def test_errors_name_the_part(tmp_path: Path) -> None:
     path = tmp_path / "world.toml"
     path.write_text("[[device]]\nnames = 5")
-    with pytest.raises(skep.WorldError, match=r"world.toml: .*names"):
+    with pytest.raises(skep.WorldError, match=r"(?s)world.toml: .*names"):
         skep.World.open(path)
     world = skep.World.from_toml(WORLD)
     module = skep.load(EXAMPLES / "firewall.bpf.o", world=world)

@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from ._bytes import bytes_of
 from ._maps import Map
-from ._skep import Events as _Events
+from ._skep import Events
 from ._skep import Map as _Map
 from ._skep import Module as _Module
 
@@ -39,7 +39,7 @@ class EventStream:
     for `select`, `selectors` and `asyncio`: when it is readable, iterate, which makes it unreadable again.
     """
 
-    def __init__(self, events: _Events, decode: _Decode) -> None:
+    def __init__(self, events: Events, decode: _Decode) -> None:
         self._events = events
         self._decode = decode
 
@@ -110,7 +110,7 @@ class _Source(Map, EventStream):
 
     def __init__(self, native: _Map, module: _Module, room: int) -> None:
         Map.__init__(self, native)
-        EventStream.__init__(self, _Events(native, room), native.decode_record)
+        EventStream.__init__(self, Events(native, room), native.decode_record)
         self._module = module
 
     def typed(self, type_name: str) -> EventStream:
@@ -144,7 +144,7 @@ class UserRingBuffer(Map):
 
     def __init__(self, native: _Map, module: _Module, room: int) -> None:
         super().__init__(native)
-        self._events = _Events(native, room)
+        self._events = Events(native, room)
 
     def send(self, record: object) -> bool:
         """Submits a record: bytes, or what has `__bytes__`. Returns whether there was room."""

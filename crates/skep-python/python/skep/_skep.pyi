@@ -2,6 +2,7 @@
 
 from typing import Any, Optional, final
 
+__all__: list[str]
 __version__: str
 
 _Budget = tuple[Optional[int], Optional[float]]

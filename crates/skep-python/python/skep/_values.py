@@ -141,6 +141,15 @@ class Verdict(int):
         made.name = name
         return made
 
+    # Declared, so that type checkers let verdicts be compared with members of `XDP` and `TC`.
+    def __eq__(self, other: object) -> bool:
+        return int(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return int(self) != other
+
+    __hash__ = int.__hash__
+
     def __repr__(self) -> str:
         return f"<Verdict {self.name}: {int(self)}>" if self.name else f"<Verdict {int(self)}>"
 

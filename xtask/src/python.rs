@@ -78,9 +78,7 @@ fn install() -> Outcome {
         ["build", "--profile", "dev", "--locked"].as_slice(),
         &["--compatibility", "linux", "--interpreter", &interpreter, "--out", &out],
     ];
-    Process::new(venv().join("bin/maturin"), &arguments.concat())
-        .at(&workspace::root().join(CRATE))
-        .run()?;
+    Process::new(venv().join("bin/maturin"), &arguments.concat()).at(&workspace::root().join(CRATE)).run()?;
     let entries = fs::read_dir(&wheels).map_err(|error| format!("{WHEELS}: {error}"))?;
     let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     let [wheel] = files.as_slice() else {

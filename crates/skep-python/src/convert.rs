@@ -28,7 +28,12 @@ pub(crate) fn to_bytes(shape: &Shape<'_>, name: &str, value: &Bound<'_, PyAny>) 
 }
 
 /// The value of bytes. `frozen`: lists become tuples, as in keys.
-pub(crate) fn from_bytes(py: Python<'_>, shape: &Shape<'_>, bytes: &[u8], frozen: bool) -> PyResult<Py<PyAny>> {
+pub(crate) fn from_bytes(
+    py: Python<'_>,
+    shape: &Shape<'_>,
+    bytes: &[u8],
+    frozen: bool,
+) -> PyResult<Py<PyAny>> {
     Ok(from_json(py, &shape.to_exact_json(bytes), frozen)?.unbind())
 }
 
@@ -131,7 +136,11 @@ fn from_json<'py>(py: Python<'py>, value: &Value, frozen: bool) -> PyResult<Boun
             None => {
                 let values = values.iter().map(|value| from_json(py, value, frozen));
                 let values = values.collect::<PyResult<Vec<_>>>()?;
-                if frozen { PyTuple::new(py, values)?.into_any() } else { PyList::new(py, values)?.into_any() }
+                if frozen {
+                    PyTuple::new(py, values)?.into_any()
+                } else {
+                    PyList::new(py, values)?.into_any()
+                }
             }
         },
         Value::Object(fields) => {

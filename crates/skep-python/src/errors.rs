@@ -44,7 +44,9 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         Error::WrongInput { .. } | Error::FieldValue { .. } | Error::ContextBytes { .. } => "InputError",
         Error::FieldMissing { .. } | Error::NoContext { .. } => "InputError",
         Error::ConstantVariable { .. } | Error::VariableSize { .. } => "DataValueError",
-        Error::Slots(_) | Error::LockHeld | Error::HostPanicked { .. } | Error::NoBudgets { .. } => "RunError",
+        Error::Slots(_) | Error::LockHeld | Error::HostPanicked { .. } | Error::NoBudgets { .. } => {
+            "RunError"
+        }
         Error::World(_) | Error::WrongAttachment { .. } | Error::ForeignProgram { .. } => "WorldError",
         Error::OtherWorld { .. } => "WorldError",
         _ => "LoadError",
@@ -54,11 +56,8 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
 
 /// The exception for a name that is not there.
 pub(crate) fn unknown(py: Python<'_>, what: &str, name: String, known: Vec<String>, text: &str) -> PyErr {
-    let data = [
-        ("what", what.into_py_any(py)),
-        ("name", name.into_py_any(py)),
-        ("known", known.into_py_any(py)),
-    ];
+    let data =
+        [("what", what.into_py_any(py)), ("name", name.into_py_any(py)), ("known", known.into_py_any(py))];
     made(py, "UnknownNameError", text, &data)
 }
 

@@ -118,9 +118,10 @@ pub(crate) fn outcome_dict<'py>(
     dict.set_item("info", info_dict(py, &packet.info)?)?;
     dict.set_item("redirect", outcome.redirect.map(|to| redirect_dict(py, to)).transpose()?)?;
     dict.set_item("devices", outcome.devices.clone())?;
-    let clones = outcome.clones.iter().map(|clone| {
-        Ok((redirect_dict(py, clone.to)?, PyBytes::new(py, clone.packet.bytes())))
-    });
+    let clones = outcome
+        .clones
+        .iter()
+        .map(|clone| Ok((redirect_dict(py, clone.to)?, PyBytes::new(py, clone.packet.bytes()))));
     dict.set_item("clones", clones.collect::<PyResult<Vec<_>>>()?)?;
     dict.set_item("events", PyList::new(py, outcome.events.iter().map(|one| event(py, one)))?)?;
     dict.set_item("changed", outcome.changed)?;
@@ -130,8 +131,12 @@ pub(crate) fn outcome_dict<'py>(
 /// The names of a context's numbers, those of arrays with their index.
 fn numbers_of(kind: &ProgramType) -> Vec<String> {
     let Seen::Struct(layout) = kind.context else { return Vec::new() };
-    let scalars: Vec<&str> =
-        layout.fields.iter().filter(|field| field.kind == FieldKind::Scalar).map(|field| field.name).collect();
+    let scalars: Vec<&str> = layout
+        .fields
+        .iter()
+        .filter(|field| field.kind == FieldKind::Scalar)
+        .map(|field| field.name)
+        .collect();
     let several = |name: &str| scalars.iter().filter(|other| **other == name).count() > 1;
     let mut names = Vec::new();
     for (at, name) in scalars.iter().enumerate() {
@@ -183,7 +188,11 @@ pub(crate) fn context_dict<'py>(
 }
 
 /// A result alone.
-pub(crate) fn plain_dict<'py>(py: Python<'py>, kind: &ProgramType, result: u64) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn plain_dict<'py>(
+    py: Python<'py>,
+    kind: &ProgramType,
+    result: u64,
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("result", result)?;
     dict.set_item("name", kind.verdict(result))?;

@@ -97,7 +97,11 @@ impl Program {
     }
 
     /// The same program with another budget.
-    fn budgeted(&self, py: Python<'_>, budget: Option<(Option<u64>, Option<f64>)>) -> PyResult<skep::Program> {
+    fn budgeted(
+        &self,
+        py: Python<'_>,
+        budget: Option<(Option<u64>, Option<f64>)>,
+    ) -> PyResult<skep::Program> {
         let Some(budget) = budget else { return Ok(self.program.clone()) };
         self.program.with_budget(budget_of(budget)?).map_err(|error| errors::raise(py, error))
     }
@@ -107,7 +111,8 @@ impl Program {
 pub(crate) fn budget_of((units, seconds): (Option<u64>, Option<f64>)) -> PyResult<Budget> {
     let budget = units.map_or(Budget::UNLIMITED, Budget::units);
     let Some(seconds) = seconds else { return Ok(budget) };
-    let time = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let time =
+        Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(budget.and_time(time))
 }
 

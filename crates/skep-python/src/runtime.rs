@@ -91,7 +91,8 @@ impl Runtime {
         }
         if let Some(seconds) = settings.clock_granularity {
             let time = Duration::try_from_secs_f64(seconds);
-            builder = builder.clock_granularity(time.map_err(|error| PyValueError::new_err(error.to_string()))?);
+            builder =
+                builder.clock_granularity(time.map_err(|error| PyValueError::new_err(error.to_string()))?);
         }
         let budget = settings.budget.map(budget_of).transpose()?;
         let budget = budget.or(settings.interruptible.then_some(Budget::UNLIMITED));
@@ -183,7 +184,7 @@ impl Runtime {
     }
 
     /// Bytes of executable memory that are used.
-    fn code_bytes(&self) -> usize {
+    fn used_code(&self) -> usize {
         self.runtime.occupancy().used_bytes
     }
 

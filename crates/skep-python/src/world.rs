@@ -65,7 +65,6 @@ impl World {
     }
 
     /// Its devices: index, name, Ethernet address, MTU, whether it is up, addresses.
-    #[expect(clippy::type_complexity, reason = "a row for each device, which Python gives names")]
     fn devices(&self) -> Vec<(u32, String, String, u32, bool, Vec<String>)> {
         let machine = self.world.machine();
         let row = |device: &skep::world::Device| {
@@ -125,13 +124,15 @@ impl World {
         let mut packet = Packet::new(data);
         packet.info = info.map(packet::info_of).transpose()?.unwrap_or_default();
         let world = &self.world;
-        let trace = py.detach(|| world.inject(index, &mut packet)).map_err(|error| errors::raise(py, error))?;
+        let trace =
+            py.detach(|| world.inject(index, &mut packet)).map_err(|error| errors::raise(py, error))?;
         trace_dict(py, &self.world.machine(), &trace, &packet)
     }
 
     /// Moves the virtual clock by seconds. Returns the number of timers' callbacks, or `None` for a real clock.
     fn step(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
-        let by = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let by =
+            Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let world = &self.world;
         Ok(py.detach(|| world.step(by)))
     }

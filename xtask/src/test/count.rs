@@ -23,7 +23,8 @@ impl Count {
 
     /// The last line of pytest: "90 passed, 1 skipped in 5.20s".
     pub(super) fn of_pytest(lines: &[String]) -> Self {
-        let is_summary = |line: &&String| line.contains(" in ") && line.trim_end_matches([' ', '=']).ends_with('s');
+        let is_summary =
+            |line: &&String| line.contains(" in ") && line.trim_end_matches([' ', '=']).ends_with('s');
         let Some(line) = lines.iter().rev().find(is_summary) else { return Self::default() };
         let words: Vec<&str> = line.split([' ', ',', '=']).filter(|word| !word.is_empty()).collect();
         let mut count = Self::default();

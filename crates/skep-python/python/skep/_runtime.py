@@ -230,7 +230,7 @@ class Runtime:
     @property
     def code_bytes(self) -> int:
         """Bytes of executable memory that are used."""
-        return self._native.code_bytes()
+        return self._native.used_code()
 
     def __repr__(self) -> str:
         return f"<skep.Runtime with {self.cpus} virtual CPUs>"

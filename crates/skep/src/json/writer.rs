@@ -1,7 +1,7 @@
 //! JSON as bytes.
 
-use super::{Mismatch, MismatchKind};
 use super::shape::{Walk, is_char};
+use super::{Mismatch, MismatchKind};
 use serde_json::{Map, Value};
 use skep_btf::{Btf, Kind, Member, Type};
 use std::collections::BTreeSet;
@@ -101,11 +101,8 @@ impl Writer {
             Kind::Array => self.array(btf, &ty, value, out, walk),
             Kind::Struct | Kind::Union => {
                 let Some(object) = value.as_object() else {
-                    let text = format!(
-                        "expected an object with the members of {}, found {}",
-                        name(),
-                        brief(value)
-                    );
+                    let text =
+                        format!("expected an object with the members of {}, found {}", name(), brief(value));
                     return self.refuse_as(MismatchKind::Type, text);
                 };
                 let mut used = BTreeSet::new();
@@ -140,11 +137,8 @@ impl Writer {
         }
         let Some(values) = value.as_array() else {
             let or_text = if is_char(btf, array.element) { "text or " } else { "" };
-            let text = format!(
-                "expected {or_text}an array of {} elements, found {}",
-                array.count,
-                brief(value)
-            );
+            let text =
+                format!("expected {or_text}an array of {} elements, found {}", array.count, brief(value));
             return self.refuse_as(MismatchKind::Type, text);
         };
         let each = btf.size(array.element).unwrap_or(0) as usize;

@@ -17,8 +17,9 @@ use skep::{Budget, Object};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where programs print to. Shared by the runtime, which programs keep alive, and by the Python object, whose garbage
-/// collector must see the one reference.
+/// Where programs print to. Shared by the runtime, which programs keep alive, and by the Python object, which owns the
+/// one reference: its garbage collector sees it, and it ends with the object. So a function that leads back to the runtime
+/// is collected; in the runtime alone it would be kept for ever. Modules and programs in Python keep the object alive.
 type Log = Arc<Mutex<Option<Py<PyAny>>>>;
 
 /// A runtime.
@@ -199,6 +200,12 @@ impl Runtime {
     fn __clear__(&self) {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(log);
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.__clear__();
     }
 }
 

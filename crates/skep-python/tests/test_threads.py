@@ -275,22 +275,39 @@ def test_a_log_may_use_the_module() -> None:
     assert seen == [2]
 
 
-def test_cycles_through_the_log_are_collected() -> None:
+@pytest.mark.parametrize("kept", ["runtime", "module", "program", "map", "events", "array"])
+def test_cycles_through_the_log_are_collected(kept: str) -> None:
     class Host:
         def __init__(self) -> None:
-            self.runtime = skep.Runtime(cpus=2, log=self.log)
-            self.module = self.runtime.load(OBJECT, programs=["prints"])
+            runtime = skep.Runtime(cpus=2, log=self.log)
+            module = runtime.load(OBJECT)
+            module.programs["prints"].run(PACKET)
+            self.kept = {
+                "runtime": runtime,
+                "module": module,
+                "program": module.programs["prints"],
+                "map": module.maps["few"],
+                "events": iter(module.maps["events"]),
+                "array": module.maps["stages"],
+            }[kept]
 
         def log(self, program: str, message: str) -> None:
             self.message = message
 
     host = Host()
-    host.module.programs["prints"].run(PACKET)
     assert host.message == "packet of 60 bytes"
     alive = weakref.ref(host)
     del host
     gc.collect()
     assert alive() is None
+
+
+def test_the_log_lasts_as_long_as_a_program() -> None:
+    printed: list[str] = []
+    program = skep.Runtime(cpus=2, log=lambda *line: printed.extend(line)).load(OBJECT).programs["prints"]
+    gc.collect()
+    program.run(PACKET)
+    assert printed == ["prints", "packet of 60 bytes"]
 
 
 def test_programs_maps_and_events_outlive_their_module() -> None:

@@ -118,15 +118,16 @@ class Variables(Mapping[str, Any]):
 class ProgramArray(Map, MutableMapping[int, Program]):
     """An array of programs, the targets of tail calls: a mapping from the indices that have one."""
 
-    def __init__(self, native: _Map, module: _Module) -> None:
+    def __init__(self, native: _Map, module: _Module, runtime: object) -> None:
         super().__init__(native)
         self._module = module
+        self._runtime = runtime
 
     def __getitem__(self, index: int) -> Program:
         found = self._module.array_program(self.name, index)
         if found is None:
             raise KeyError(index)
-        return Program(found)
+        return Program(found, self._runtime)
 
     def __setitem__(self, index: int, program: Program) -> None:
         if not isinstance(program, Program):
@@ -151,11 +152,12 @@ class Module:
     Everything is made by the load: looking something up never makes anything, so threads may share a module freely.
     """
 
-    def __init__(self, native: _Module, room: int) -> None:
+    def __init__(self, native: _Module, runtime: object, room: int) -> None:
         self._native = native
-        programs = {program.name: Program(program) for program in native.programs()}
+        self._runtime = runtime
+        programs = {program.name: Program(program, runtime) for program in native.programs()}
         # All of them now: a map of events has one consumer, and two threads that look it up must find the same.
-        maps = {found.name: _map(found, native, room) for found in native.maps() if not found.is_section}
+        maps = {found.name: _map(found, native, runtime, room) for found in native.maps() if not found.is_section}
         self._programs = Names("program", programs)
         self._maps: Names[Any] = Names("map", maps)
         self._variables = Variables(native)
@@ -197,10 +199,10 @@ class Module:
         return f"<skep.Module programs: {known(self._programs)}; maps: {known(self._maps)}>"
 
 
-def _map(native: _Map, module: _Module, room: int) -> Map:
+def _map(native: _Map, module: _Module, runtime: object, room: int) -> Map:
     kind = native.kind
     if kind == "prog_array":
-        return ProgramArray(native, module)
+        return ProgramArray(native, module, runtime)
     if kind in _EVENTS:
         return _EVENTS[kind](native, module, room)
     return _KINDS.get(kind, Map)(native)

@@ -91,8 +91,10 @@ class Result:
 class Program:
     """A loaded program. Any number of threads may run it at once."""
 
-    def __init__(self, native: _Program) -> None:
+    def __init__(self, native: _Program, runtime: object) -> None:
         self._native = native
+        # Owns the function that programs print to.
+        self._runtime = runtime
 
     @property
     def name(self) -> str:

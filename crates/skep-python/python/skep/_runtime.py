@@ -192,7 +192,7 @@ class Runtime:
         }
         data, name = _read(source)
         try:
-            return Module(self._native.load(data, choices), sample_bytes)
+            return Module(self._native.load(data, choices), self._native, sample_bytes)
         except ObjectError as error:
             if name is None:
                 raise
@@ -213,7 +213,7 @@ class Runtime:
             "sleepable": False,
             "tenant": None,
         }
-        return Module(self._native.load(b"", choices), _SAMPLES)
+        return Module(self._native.load(b"", choices), self._native, _SAMPLES)
 
     def interrupt(self) -> None:
         """Ends all runs in progress, on any thread, if the runtime has budgets."""

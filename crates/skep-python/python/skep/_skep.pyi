@@ -2,7 +2,18 @@
 
 from typing import Any, Optional, final
 
-__all__: list[str]
+__all__ = [
+    "Events",
+    "Link",
+    "Map",
+    "Module",
+    "Program",
+    "Runtime",
+    "Tenant",
+    "World",
+    "__version__",
+    "verify",
+]
 __version__: str
 
 _Budget = tuple[Optional[int], Optional[float]]

@@ -97,8 +97,9 @@ class Trace:
 class Link:
     """Programs at a place of a world, until `detach`, the end of a `with` block, or the end of this object."""
 
-    def __init__(self, native: _skep.Link) -> None:
+    def __init__(self, native: _skep.Link, program: Program) -> None:
         self._native = native
+        self._program = program
 
     def detach(self) -> None:
         """Detaches them. Does nothing the second time."""
@@ -152,7 +153,7 @@ class World:
         that type: `xdp` for XDP, `ingress` for traffic control, and the network stack's own hooks for packet filters,
         socket look-ups and control groups. Keep the link: the program stays attached as long as that lives.
         """
-        return Link(self._native.attach(program._native, device, place))
+        return Link(self._native.attach(program._native, device, place), program)
 
     def inject(
         self,

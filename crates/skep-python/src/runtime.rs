@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Where programs print to. Shared by the runtime, which programs keep alive, and by the Python object, which owns the
-/// one reference: its garbage collector sees it, and it ends with the object. So a function that leads back to the runtime
-/// is collected; in the runtime alone it would be kept for ever. Modules and programs in Python keep the object alive.
+/// one reference: the garbage collector sees it there, and it ends with the object. So a function that leads back to
+/// the runtime is collected; in the runtime alone it would be kept for ever. Modules and programs in Python keep the
+/// object alive.
 type Log = Arc<Mutex<Option<Py<PyAny>>>>;
 
 /// A runtime.

@@ -211,6 +211,24 @@ const FLOWS: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
+    (
+        "crates/skep-python/src",
+        &[
+            "errors",
+            "released",
+            "interrupt",
+            "convert",
+            "packet",
+            "tenant",
+            "map",
+            "events",
+            "program",
+            "module",
+            "world",
+            "runtime",
+            "verify",
+        ],
+    ),
 ];
 
 /// Imports against the order.

@@ -89,8 +89,9 @@ fn clippy_for_aarch64() -> Outcome {
     if let Err(reason) = aarch64::prepare(Ready::Compile) {
         return tools::skip("clippy for aarch64", &reason);
     }
-    // Models are the same on every machine, and this program is for the developer's.
-    let without = ["--exclude", "skep-models", "--exclude", "xtask", "--target", aarch64::TARGET];
+    // Models and the Python package are the same on every machine, and this program is for the developer's.
+    let others = ["skep-models", "skep-python", "xtask"].map(|package| ["--exclude", package]);
+    let without = [&others.concat(), &["--target", aarch64::TARGET][..]].concat();
     let arguments = [&["clippy"], &EVERYTHING[..], &without, &["--", "-D", "warnings"]].concat();
     let clippy = match aarch64::clippy() {
         Some(program) => Process::new(program, &arguments),

@@ -13,6 +13,7 @@
 //! | `soak [--minutes N]` | the soak tests for N minutes, in release mode |
 //! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
 //! | `package [ARGUMENTS]` | packs and builds every published crate |
+//! | `python` | builds the wheel of the Python package, installs it into an environment, and tests it |
 //! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs of the verifier's verdict files |
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage.
@@ -30,6 +31,7 @@ mod lint;
 mod memory;
 mod package;
 mod process;
+mod python;
 mod random;
 mod sanitize;
 mod test;
@@ -53,6 +55,7 @@ usage: cargo xtask COMMAND
                                 run tests under Miri, AddressSanitizer or ThreadSanitizer, or all of them; needs a
                                 nightly compiler
   package [ARGUMENTS]           pack every published crate, and build it from what was packed
+  python                        build the wheel of the Python package, install it from the file, check and test it
   verdicts --vm VMLINUZ [FILE]  ask that kernel, in a virtual machine, for its verdict on each program that skep's
                                 verifier is compared over, and write them beside the programs; --help says more
 
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
             None => return wrong_usage(),
         },
         ["package", rest @ ..] => package::run(rest),
+        ["python"] => python::run(),
         ["verdicts", rest @ ..] => verdicts(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

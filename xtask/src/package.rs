@@ -16,9 +16,12 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
     process::cargo(&[&words, arguments].concat()).run()
 }
 
+/// Without the Python package, which goes to PyPI as a wheel.
 fn published() -> Vec<String> {
     let Ok(entries) = fs::read_dir(workspace::root().join("crates")) else { return Vec::new() };
-    let crates = entries.flatten().filter(|entry| entry.path().join("Cargo.toml").exists());
+    let manifest = |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("Cargo.toml"));
+    let is_published = |manifest: String| !manifest.lines().any(|line| line == "publish = false");
+    let crates = entries.flatten().filter(|entry| manifest(entry).is_ok_and(is_published));
     let mut names: Vec<String> =
         crates.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -60,6 +63,7 @@ mod tests {
     #[test]
     fn every_published_crate_has_a_description_and_licences() {
         assert!(published().contains(&"skep".to_owned()));
+        assert!(!published().contains(&"skep-python".to_owned()));
         assert_eq!(incomplete(), [""; 0]);
     }
 }

@@ -20,6 +20,7 @@ use std::time::Instant;
 use crate::aarch64::{self, Ready};
 use crate::clients;
 use crate::process::{self, Outcome, Process};
+use crate::python;
 use crate::tools::{self, SKIPPED};
 use binaries::{Binary, Surroundings, UNSTABLE};
 use count::Count;
@@ -89,7 +90,7 @@ const STEPS: [Step; 6] = [
     Step {
         name: "unit and integration tests",
         on: Selection::Native,
-        packages: Packages::AllBut(&[MODELS]),
+        packages: Packages::AllBut(&[MODELS, PYTHON]),
         arguments: &["--all-targets", "--features", "skep/tokio"],
         variables: &[],
         run: Run::Programs,
@@ -97,7 +98,7 @@ const STEPS: [Step; 6] = [
     Step {
         name: "documentation tests",
         on: Selection::Native,
-        packages: Packages::AllBut(&[MODELS]),
+        packages: Packages::AllBut(&[MODELS, PYTHON]),
         arguments: &["--doc", "--features", "skep/tokio"],
         variables: &[],
         run: Run::Documentation,
@@ -155,6 +156,8 @@ const STEPS: [Step; 6] = [
 ];
 
 const MODELS: &str = "skep-models";
+/// Only an interpreter can load it: see [`python`].
+const PYTHON: &str = "skep-python";
 
 /// The result of a step.
 struct Ran {
@@ -199,6 +202,17 @@ pub(crate) fn run(selection: Selection) -> Outcome {
         total += result.count;
     }
 
+    if selection != Selection::Aarch64 || aarch64::is_native() {
+        let started = Instant::now();
+        let result = test_python()?;
+        let seconds = started.elapsed().as_secs();
+        let verdict = if result.passed { "ok" } else { "FAILED" };
+        summary.push(format!("{verdict:6} Python package: {}, {seconds} s", result.count));
+        skipped.extend(result.skipped);
+        failed |= !result.passed;
+        total += result.count;
+    }
+
     eprintln!("\n---- summary ----");
     summary.iter().for_each(|line| eprintln!("{line}"));
     eprintln!("       in all: {total}");
@@ -212,6 +226,28 @@ pub(crate) fn run(selection: Selection) -> Outcome {
         return Err("tests were skipped, and SKEP_REQUIRE_ALL is 1".to_owned());
     }
     Ok(())
+}
+
+/// The tests of the Python package, which have a harness of their own.
+fn test_python() -> Result<Ran, String> {
+    const WHAT: &str = "the Python package";
+    if let Some(reason) = python::missing() {
+        tools::skip(WHAT, &reason)?;
+        let skipped = vec![format!("{SKIPPED} {WHAT}: {reason}")];
+        return Ok(Ran { passed: true, count: Count::default(), skipped });
+    }
+    let tested = match python::test() {
+        Ok(tested) => tested,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            return Ok(Ran { passed: false, count: Count::default(), skipped: Vec::new() });
+        }
+    };
+    if let Err(reason) = &tested.outcome {
+        eprintln!("xtask: {reason}");
+    }
+    let count = Count::of_pytest(&tested.lines);
+    Ok(Ran { passed: tested.outcome.is_ok() && count.passed > 0, count, skipped: Vec::new() })
 }
 
 impl Step {

@@ -16,7 +16,8 @@ pub(crate) const SKIPPED: &str = "SKIPPED:";
 
 /// A tool that may have to be installed.
 struct Need {
-    /// A file on the search path for programs, or an absolute path.
+    /// A file on the search path for programs, an absolute path, or a module of Python as it is called:
+    /// `python3 -m NAME`.
     file: &'static str,
     /// The Debian package that contains it.
     package: &'static str,
@@ -27,7 +28,9 @@ struct Need {
 const BPF: &str = "compiling the BPF examples";
 const CLIENTS: &str = "applications under the supervisor";
 
-const NEEDS: [Need; 11] = [
+const PYTHON: &str = "the Python package";
+
+const NEEDS: [Need; 12] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
@@ -39,7 +42,11 @@ const NEEDS: [Need; 11] = [
     Need { file: "make", package: "make", purpose: CLIENTS },
     Need { file: "pkg-config", package: "pkg-config", purpose: CLIENTS },
     Need { file: "strace", package: "strace", purpose: CLIENTS },
+    Need { file: VENV, package: "python3-venv", purpose: PYTHON },
 ];
+
+/// Python's module that makes environments with pip, which Debian has in a package of its own.
+const VENV: &str = "python3 -m ensurepip";
 
 /// Debian 12's list of package sources.
 const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
@@ -87,8 +94,12 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
-/// Whether a program of that name is on the search path, or a file has that absolute path.
+/// Whether a program of that name is on the search path, a file has that absolute path, or Python has that module.
 pub(crate) fn is_present(file: &str) -> bool {
+    if let Some(module) = file.strip_prefix("python3 -m ") {
+        let import = format!("import {module}");
+        return find("python3").is_some() && Process::new("python3", &["-c", &import]).output().is_ok();
+    }
     if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() }
 }
 
@@ -105,6 +116,12 @@ pub(crate) fn missing_for_bpf() -> Option<String> {
     }
     let files: Vec<_> = missing.iter().map(|need| need.file).collect();
     Some(format!("{} missing (Debian packages: {})", files.join(", "), packages(&missing).join(" ")))
+}
+
+/// The Debian packages of missing tools for the Python package.
+pub(crate) fn missing_for_python() -> Vec<&'static str> {
+    let needs = |need: &&Need| need.purpose == PYTHON || need.file == "python3";
+    packages(&missing().into_iter().filter(needs).collect::<Vec<_>>())
 }
 
 fn missing() -> Vec<&'static Need> {

@@ -51,6 +51,20 @@ pub struct Mismatch {
     pub path: String,
     /// What was expected there, and what was found.
     pub text: String,
+    /// What it is about.
+    pub kind: MismatchKind,
+}
+
+/// What a [`Mismatch`] is about: languages with exceptions have one for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MismatchKind {
+    /// The value is of another JSON type: text where a number belongs.
+    Type,
+    /// The number does not fit.
+    Range,
+    /// Anything else: unknown members, too many elements, a map that is full.
+    Other,
 }
 
 /// The elements of a map as JSON: [`Module::map_json`].
@@ -260,7 +274,7 @@ impl<'a> MapJson<'a> {
 
 impl Mismatch {
     fn new(path: &str, text: String) -> Self {
-        Self { path: path.to_owned(), text }
+        Self { path: path.to_owned(), text, kind: MismatchKind::Other }
     }
 }
 

@@ -21,6 +21,25 @@ impl Count {
         total
     }
 
+    /// The last line of pytest: "90 passed, 1 skipped in 5.20s".
+    pub(super) fn of_pytest(lines: &[String]) -> Self {
+        let is_summary =
+            |line: &&String| line.contains(" in ") && line.trim_end_matches([' ', '=']).ends_with('s');
+        let Some(line) = lines.iter().rev().find(is_summary) else { return Self::default() };
+        let words: Vec<&str> = line.split([' ', ',', '=']).filter(|word| !word.is_empty()).collect();
+        let mut count = Self::default();
+        for pair in words.windows(2) {
+            let number = || pair[0].parse().unwrap_or(0);
+            match pair[1] {
+                "passed" => count.passed += number(),
+                "failed" | "error" | "errors" => count.failed += number(),
+                "skipped" => count.ignored += number(),
+                _ => {}
+            }
+        }
+        count
+    }
+
     /// The tests of one program. Tests that run themselves again print results of their own before, so the last line
     /// counts. A program without a harness is one test, and so is one that died before its harness printed a result.
     pub(super) fn of_program(output: &str, success: bool) -> Self {
@@ -89,6 +108,15 @@ mod tests {
         // The harness of a child printed a result, the program's own did not: the program died.
         let died = Count::of_program(LINES[1], false);
         assert_eq!(died, Count { passed: 0, failed: 1, ignored: 0 });
+    }
+
+    #[test]
+    fn pytest_counts_in_its_last_line() {
+        let lines = ["12 passed in a name", "== 3 failed, 90 passed, 1 skipped, 2 errors in 5.20s =="];
+        let count = Count::of_pytest(&lines.map(str::to_owned));
+        assert_eq!(count, Count { passed: 90, failed: 5, ignored: 1 });
+        assert_eq!(Count::of_pytest(&["93 passed in 4.01s".to_owned()]).passed, 93);
+        assert_eq!(Count::of_pytest(&["no tests ran in 0.01s".to_owned()]), Count::default());
     }
 
     #[test]

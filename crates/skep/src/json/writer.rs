@@ -1,7 +1,7 @@
 //! JSON as bytes.
 
-use super::Mismatch;
 use super::shape::{Walk, is_char};
+use super::{Mismatch, MismatchKind};
 use serde_json::{Map, Value};
 use skep_btf::{Btf, Kind, Member, Type};
 use std::collections::BTreeSet;
@@ -17,7 +17,11 @@ impl Writer {
     }
 
     fn refuse<T>(&self, text: String) -> Result<T, Mismatch> {
-        Err(Mismatch { path: self.path.clone(), text })
+        self.refuse_as(MismatchKind::Other, text)
+    }
+
+    fn refuse_as<T>(&self, kind: MismatchKind, text: String) -> Result<T, Mismatch> {
+        Err(Mismatch { path: self.path.clone(), text, kind })
     }
 
     fn inside<T>(
@@ -89,16 +93,17 @@ impl Writer {
                     out.copy_from_slice(&number.to_ne_bytes());
                     Ok(())
                 }
-                _ => self.refuse(format!("expected a number for {}, found {}", name(), brief(value))),
+                _ => {
+                    let text = format!("expected a number for {}, found {}", name(), brief(value));
+                    self.refuse_as(MismatchKind::Type, text)
+                }
             },
             Kind::Array => self.array(btf, &ty, value, out, walk),
             Kind::Struct | Kind::Union => {
                 let Some(object) = value.as_object() else {
-                    return self.refuse(format!(
-                        "expected an object with the members of {}, found {}",
-                        name(),
-                        brief(value)
-                    ));
+                    let text =
+                        format!("expected an object with the members of {}, found {}", name(), brief(value));
+                    return self.refuse_as(MismatchKind::Type, text);
                 };
                 let mut used = BTreeSet::new();
                 self.members(btf, &ty, object, &mut used, out, walk)?;
@@ -132,11 +137,9 @@ impl Writer {
         }
         let Some(values) = value.as_array() else {
             let or_text = if is_char(btf, array.element) { "text or " } else { "" };
-            return self.refuse(format!(
-                "expected {or_text}an array of {} elements, found {}",
-                array.count,
-                brief(value)
-            ));
+            let text =
+                format!("expected {or_text}an array of {} elements, found {}", array.count, brief(value));
+            return self.refuse_as(MismatchKind::Type, text);
         };
         let each = btf.size(array.element).unwrap_or(0) as usize;
         if each == 0 || values.len() > out.len() / each {
@@ -242,7 +245,8 @@ impl Writer {
     /// A number that has so many bits.
     fn within(&self, value: &Value, signed: bool, bits: u32, name: &str) -> Result<u64, Mismatch> {
         let Some(number) = integer(value) else {
-            return self.refuse(format!("expected a number for {name}, found {}", brief(value)));
+            let text = format!("expected a number for {name}, found {}", brief(value));
+            return self.refuse_as(MismatchKind::Type, text);
         };
         let bits = bits.clamp(1, 64);
         let (least, most) = match signed {
@@ -250,7 +254,8 @@ impl Writer {
             false => (0, (1i128 << bits) - 1),
         };
         if !(least..=most).contains(&number) {
-            return self.refuse(format!("{number} does not fit {name} ({least} to {most})"));
+            let text = format!("{number} does not fit {name} ({least} to {most})");
+            return self.refuse_as(MismatchKind::Range, text);
         }
         Ok(number as u64)
     }

@@ -1,7 +1,7 @@
 //! Keys, values and variables as JSON.
 
 use serde_json::{Value, json};
-use skep::json::Shape;
+use skep::json::{MismatchKind, Shape};
 use skep::{Object, Runtime};
 use skep_btf::{Btf, Kind};
 
@@ -102,6 +102,12 @@ fn an_error_names_the_path_the_number_and_the_type() {
     let text = error(json!({ "directions": [{}, { "packets": "1e3" }] }));
     assert!(text.starts_with("value.directions[1].packets: expected a number for __u64"), "{text}");
     assert_eq!(error(json!({ "ttl": 300 })), "value.ttl: 300 does not fit __u8 (0 to 255)");
+    let kind = |value: Value| flows.value_from_json("value", &value).unwrap_err().kind;
+    assert_eq!(kind(json!({ "ttl": 300 })), MismatchKind::Range);
+    assert_eq!(kind(json!({ "mark": 32 })), MismatchKind::Range);
+    assert_eq!(kind(json!({ "ttl": [1] })), MismatchKind::Type);
+    assert_eq!(kind(json!(5)), MismatchKind::Type);
+    assert_eq!(kind(json!({ "no_such_member": 5 })), MismatchKind::Other);
     assert_eq!(error(json!({ "mark": 32 })), "value.mark: 32 does not fit a bit field of 5 bits (0 to 31)");
     assert!(error(json!({ "tll": 1 })).contains("has no member tll; it has directions, state"));
     assert!(

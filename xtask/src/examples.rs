@@ -20,9 +20,10 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 20] = [
+const PLACES: [Place; 21] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
+    Place { directory: "crates/skep-capi/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },
     Place { directory: "crates/skep/examples", flags: &[] },
     Place { directory: "crates/skep/tests/objects/hosts", flags: &[] },

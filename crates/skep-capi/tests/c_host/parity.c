@@ -2,7 +2,7 @@
  *
  * A host in C that uses what hosts in Rust have: helpers, types of its own, hooks, limits, upgrades, worlds.
  *
- *   parity PARITY TYPED GROWN CARELESS
+ *   parity PARITY TYPED GROWN CARELESS RAW
  */
 #include <poll.h>
 
@@ -849,15 +849,53 @@ static void worlds(const char *path)
 	skep_packet_free(packet);
 }
 
+static int keep_result(void *context, const skep_program *program, uint64_t result)
+{
+	CHECK(program);
+	*(uint64_t *)context = result;
+	return 0;
+}
+
+static void raw(const char *path)
+{
+	uint8_t buffer[4] = { 1, 2, 3, 4 };
+	uint64_t result = 0;
+	skep_runtime *runtime;
+	skep_object *object;
+	skep_linker *linker;
+	skep_module *module;
+	skep_hook *hook;
+	skep_link *link;
+
+	OK(skep_runtime_new(NULL, &runtime));
+	OK(skep_object_open(path, &object));
+	OK(skep_linker_new(runtime, object, &linker));
+	OK(skep_linker_buffer_len(linker, sizeof(buffer)));
+	OK(skep_linker_program(linker, "sum_bytes"));
+	OK(skep_linker_load(linker, &module));
+	OK(skep_hook_new(runtime, &hook));
+	OK(skep_hook_attach(hook, skep_module_program_at(module, 0), &link));
+	OK(skep_hook_run_raw(hook, buffer, sizeof(buffer), keep_result, &result));
+	CHECK(result == 10 && buffer[3] == 10);
+	CHECK(skep_hook_run_raw(hook, buffer, 3, keep_result, &result) == SKEP_E_ARGUMENT);
+	skep_linker_free(linker);
+	skep_module_free(module);
+	skep_link_free(link);
+	skep_hook_free(hook);
+	skep_object_free(object);
+	skep_runtime_free(runtime);
+}
+
 int main(int argc, char **argv)
 {
-	if (argc != 5)
+	if (argc != 6)
 		return 2;
 	everything(argv[1]);
 	limits(argv[1]);
 	upgrade(argv[2], argv[3]);
 	refusal(argv[4]);
 	worlds(argv[1]);
+	raw(argv[5]);
 	printf("parity: all is as in Rust\n");
 	return 0;
 }

@@ -3,7 +3,7 @@
  * Runs the firewall of ../firewall.bpf.c over frames: the shortest useful host.
  *
  *   run_firewall FIREWALL.o ADDRESS...    blocks these IPv4 addresses, and runs the firewall on a frame from each and one
- *                                         from 192.0.2.1
+ *                                         from 10.0.0.7
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 			 skep_map_update(blocked, &key, sizeof(key), &reason, sizeof(reason), SKEP_ANY) ||
 			 run(firewall, packet, argv[i]);
 	}
-	failed = failed || run(firewall, packet, "192.0.2.1");
+	failed = failed || run(firewall, packet, "10.0.0.7");
 	if (failed)
 		fprintf(stderr, "run_firewall: %s\n", argc < 2 ? "usage: run_firewall FIREWALL.o ADDRESS..." :
 								  skep_error_message());

@@ -77,7 +77,7 @@ fn valid(of: &str) -> String {
     let bare = of.trim_start_matches("const ");
     match of {
         "const char *" => "\"x\"".to_owned(),
-        _ if of.ends_with("**") || of.ends_with("*const *") => format!("({of})slot"),
+        _ if of.matches('*').count() > 1 => format!("({of})slot"),
         _ if !of.ends_with('*') => format!("({of})0"),
         _ if crate::header::is_opaque(bare.trim_end_matches(" *")) => {
             format!("valid_{}", bare.trim_end_matches(" *"))

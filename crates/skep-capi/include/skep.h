@@ -750,7 +750,8 @@ void skep_context_free(skep_context *context);
 
 /* ---- Hooks ---- */
 
-/* Receives the result of a program that a hook runs. 0 goes on to the next program; any other result ends the run. */
+/* Receives the result of a program that a hook runs. 0 goes on to the next program; any other result ends the run. It
+ * must not use the packet, buffer or structure of the run. */
 typedef int (*skep_result_fn)(void *context, const skep_program *program, uint64_t result);
 
 /* Makes a hook for programs of this runtime. The caller frees `*hook` with skep_hook_free; it lives as long as its

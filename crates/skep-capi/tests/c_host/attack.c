@@ -6,7 +6,7 @@
  */
 #include "attack.h"
 
-enum { THREADS = 4, ROUNDS = 20, ORDERS = 40 };
+enum { THREADS = 4, ROUNDS = 8, ORDERS = 16 };
 
 static int freed;
 

@@ -87,13 +87,14 @@ fn ask(port: u16, request: &str) -> String {
 
 #[test]
 fn the_firewall_runs_from_cpp() {
-    if skep_testkit::is_emulated() {
-        // The compiler is the machine's own; the header is compiled by it all the same.
-        return;
-    }
     let Some(mut compiler) = cpp() else { return };
     let prefix = scratch("example-cpp");
     install(&prefix);
+    if skep_testkit::is_emulated() {
+        // The compiler is the machine's own: it checks the source, and links nothing for another architecture.
+        run(compiler.arg("-fsyntax-only").arg(source("run_firewall.cpp")).args(pc(&prefix, &["Cflags"])));
+        return;
+    }
     let program = prefix.join("run_firewall");
     run(compiler
         .arg("-o")

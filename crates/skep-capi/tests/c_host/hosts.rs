@@ -17,6 +17,16 @@ fn a_host_may_link_the_archive() {
 }
 
 #[test]
+fn the_address_sanitizer_finds_no_error_and_no_leak_in_the_first_host() {
+    if skep_testkit::is_emulated() {
+        let what = "errors and leaks of the first host in C, by the compiler";
+        return skep_testkit::hidden(skep_testkit::Hidden::DebuggersAndProfilers, what);
+    }
+    let Some(said) = host("host-asan", Linked::Sanitized) else { return };
+    said_by_host(&said);
+}
+
+#[test]
 fn the_example_of_the_readme_runs() {
     let Some(mut compiler) = compiler() else { return };
     let prefix = scratch("readme");
@@ -37,6 +47,8 @@ fn the_example_of_the_readme_runs() {
 enum Linked {
     Shared,
     Archive,
+    /// To the shared library, with the compiler's checks in the host.
+    Sanitized,
 }
 
 /// Compiles, links and runs `host.c`; returns its output.
@@ -50,11 +62,14 @@ fn host(test: &str, linked: Linked) -> Option<String> {
     compiler.args(pc(&prefix, &["Cflags"]));
     match linked {
         Linked::Shared => compiler.args(pc(&prefix, &["Libs"])),
+        Linked::Sanitized => compiler.arg("-fsanitize=address").args(pc(&prefix, &["Libs"])),
         Linked::Archive => compiler.arg(prefix.join("lib/libskep.a")).args(pc(&prefix, &["Libs.private"])),
     };
     run(&mut compiler);
     let mut host = skep_testkit::other(&program);
-    if let Linked::Shared = linked {
+    // Reads that may fault are part of skep, whose own handler comes first.
+    host.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0:detect_leaks=1:allocator_may_return_null=1");
+    if !matches!(linked, Linked::Archive) {
         host.env("LD_LIBRARY_PATH", prefix.join("lib"));
         // At run time the soname finds the library.
         std::fs::remove_file(prefix.join("lib/libskep.so")).unwrap();

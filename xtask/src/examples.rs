@@ -23,6 +23,7 @@ struct Place {
 const PLACES: [Place; 21] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
+    Place { directory: "crates/skep-capi/tests/objects", flags: &[] },
     Place { directory: "crates/skep/data", flags: &[] },
     Place { directory: "crates/skep/examples", flags: &[] },
     Place { directory: "crates/skep-python/tests/objects", flags: &[] },

@@ -30,13 +30,15 @@ const CLIENTS: &str = "applications under the supervisor";
 
 const PYTHON: &str = "the Python package";
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 14] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
     Need { file: "/usr/include/linux/bpf.h", package: "linux-libc-dev", purpose: BPF },
     Need { file: "perf", package: "linux-perf", purpose: "what profilers see of compiled code" },
     Need { file: "gdb", package: "gdb", purpose: "what debuggers see of compiled code" },
+    Need { file: "valgrind", package: "valgrind", purpose: "what valgrind says of a host in C" },
+    Need { file: "c++", package: "g++", purpose: "the C library from C++" },
     Need { file: "bpftool", package: "bpftool", purpose: CLIENTS },
     Need { file: "python3", package: "python3", purpose: CLIENTS },
     Need { file: "make", package: "make", purpose: CLIENTS },

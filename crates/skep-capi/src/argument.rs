@@ -103,3 +103,18 @@ fn check_len(start: *const c_void, len: usize, what: &str) -> Result<(), Failure
 fn null(what: &str) -> Failure {
     Failure::argument(format!("{what} is NULL"))
 }
+
+/// Gives the caller a handle of its own.
+///
+/// # Safety
+///
+/// `to` is writable, as [`place`] cannot check.
+pub(crate) unsafe fn give<T>(to: *mut *mut T, value: T) {
+    // SAFETY: the caller's promise.
+    unsafe { to.write(Box::into_raw(Box::new(value))) };
+}
+
+/// A number of a narrower type.
+pub(crate) fn number<T: TryFrom<u64>>(given: u64, what: &str) -> Result<T, Failure> {
+    T::try_from(given).map_err(|_| Failure::argument(format!("{what}: {given} is too large")))
+}

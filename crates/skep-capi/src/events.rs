@@ -1,10 +1,10 @@
 //! Records of ring buffers and samples of perf events, by callbacks, and the descriptor that says when there are some.
 
-use crate::argument::{bytes, exclusive, name, place, shared};
+use crate::argument::{exclusive, place, shared};
 use crate::load::free;
 use crate::status::{Failure, guard};
-use skep::{Map, Module, PerfReader, RingBuffer};
-use std::ffi::{c_char, c_int, c_void};
+use skep::{Map, PerfReader, RingBuffer};
+use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,58 +137,4 @@ pub unsafe extern "C" fn skep_ringbuf_lost(ringbuf: *mut Events) -> u64 {
 pub unsafe extern "C" fn skep_ringbuf_free(ringbuf: *mut Events) {
     // SAFETY: the caller's promise.
     unsafe { free(ringbuf) };
-}
-
-/// Copies the bytes of a global variable.
-///
-/// # Safety
-///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or writable for `size`
-/// bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn skep_module_variable(
-    module: *const Module,
-    wanted: *const c_char,
-    value: *mut c_void,
-    size: usize,
-) -> c_int {
-    guard(|| {
-        let to = place(value, "skep_module_variable: value")?.cast::<u8>();
-        // SAFETY: the caller's promise.
-        let (module, name) = unsafe {
-            (shared(module, "skep_module_variable: module")?, name(wanted, "skep_module_variable: name")?)
-        };
-        let found = module.variable(name)?;
-        if found.len() != size {
-            let text = format!("skep_module_variable: {name} has {} bytes, not {size}", found.len());
-            return Err(Failure::argument(text));
-        }
-        // SAFETY: the caller's promise; both have `size` bytes.
-        unsafe { to.copy_from_nonoverlapping(found.as_ptr(), size) };
-        Ok(())
-    })
-}
-
-/// Sets a global variable, and nothing else, while programs run.
-///
-/// # Safety
-///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `value` is null or readable for `size`
-/// bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn skep_module_set_variable(
-    module: *const Module,
-    wanted: *const c_char,
-    value: *const c_void,
-    size: usize,
-) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let (module, name, value) = unsafe {
-            let module = shared(module, "skep_module_set_variable: module")?;
-            let name = name(wanted, "skep_module_set_variable: name")?;
-            (module, name, bytes(value, size, "skep_module_set_variable: value")?)
-        };
-        Ok(module.set_variable(name, value)?)
-    })
 }

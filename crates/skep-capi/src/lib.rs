@@ -17,19 +17,55 @@
 //!   default.
 
 mod argument;
+mod arrays;
+mod batch;
+mod builder;
+mod context;
 mod events;
+mod helper;
+mod hook;
+mod json;
+mod linker;
 mod load;
 mod map;
+mod module;
 mod options;
+mod own_type;
+mod packet;
+mod refusal;
 mod run;
+mod stats;
 mod status;
+mod tenant;
+mod text;
+mod user;
+mod user_ring;
+mod world;
 
+pub use arrays::*;
+pub use batch::*;
+pub use builder::*;
+pub use context::*;
 pub use events::*;
+pub use helper::*;
+pub use hook::*;
+pub use json::*;
+pub use linker::*;
 pub use load::*;
 pub use map::*;
+pub use module::*;
 pub use options::{LoadOptions, RuntimeOptions};
+pub use own_type::*;
+pub use packet::*;
+pub use refusal::*;
 pub use run::*;
+pub use stats::*;
 pub use status::{Status, skep_error_message};
+pub use tenant::*;
+pub use text::skep_text_free;
+pub use user::DropFn;
+pub use user_ring::*;
+pub use world::*;
 
 /// The header promises that several threads may use these at once.
 const _: () = {
@@ -39,8 +75,18 @@ const _: () = {
     shareable::<skep::Module>();
     shareable::<skep::Program>();
     shareable::<skep::Map>();
-    // A packet is used by one thread at a time, but may move between threads.
+    shareable::<skep::Hook>();
+    shareable::<skep::Link>();
+    shareable::<skep::ProgramArray>();
+    shareable::<skep::World>();
+    shareable::<OuterMap>();
+    shareable::<OwnType>();
+    shareable::<Quotas>();
+    // These are used by one thread at a time, but may move between threads.
     const fn movable<T: Send>() {}
     movable::<skep::Packet>();
+    movable::<skep::BatchCursor>();
+    movable::<skep::UserRingBuffer>();
     movable::<Events>();
+    movable::<LinkerHandle>();
 };

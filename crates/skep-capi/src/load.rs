@@ -1,12 +1,11 @@
 //! Runtimes, objects, modules: everything before a run.
 
-use crate::argument::{bytes, name, place, shared, text};
+use crate::argument::{bytes, name, number, place, shared, text};
 use crate::options::{self, LoadOptions, RuntimeOptions};
-use crate::status::{Failure, guard};
-use skep::{Error, Map, Module, Object, Program, Runtime};
+use crate::status::guard;
+use skep::{Module, Object, Runtime};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
 /// The library's version, such as `0.1.0`. The string is static.
 #[unsafe(no_mangle)]
@@ -31,26 +30,12 @@ pub unsafe extern "C" fn skep_runtime_new(
 ) -> c_int {
     guard(|| {
         let to = place(runtime, "skep_runtime_new: runtime")?;
-        let mut builder = Runtime::builder();
         // SAFETY: the caller's promise.
-        if let Some(options) = unsafe { options::read(options)? } {
-            if options.cpus != 0 {
-                builder = builder.cpus(number(options.cpus, "skep_runtime_options: cpus")?);
-            }
-            if options.map_memory != 0 {
-                builder = builder.map_memory(options.map_memory);
-            }
-            if options.code_memory != 0 {
-                builder =
-                    builder.code_memory(number(options.code_memory, "skep_runtime_options: code_memory")?);
-            }
-            builder = builder.compile(options.compile()?);
-        }
-        let made = builder.build().map_err(|error| match error {
-            // Here the requested number is out of range. During a run the same error means that all virtual CPUs
-            // are taken.
-            Error::Slots(_) => Failure::argument(format!("skep_runtime_options: cpus: {error}")),
-            error => error.into(),
+        let options = unsafe { options::read(options)? };
+        let builder = Runtime::builder();
+        let made = options::build(match options {
+            Some(options) => options.apply(builder)?,
+            None => builder,
         })?;
         // SAFETY: not null, and the caller's promise.
         unsafe { to.write(Box::into_raw(Box::new(made))) };
@@ -171,61 +156,6 @@ pub unsafe extern "C" fn skep_module_load(
     })
 }
 
-/// Finds a program. It belongs to the module.
-///
-/// # Safety
-///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `program` is null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn skep_module_program(
-    module: *const Module,
-    wanted: *const c_char,
-    program: *mut *const Program,
-) -> c_int {
-    guard(|| {
-        let to = place(program, "skep_module_program: program")?;
-        // SAFETY: the caller's promise.
-        let (module, name) = unsafe {
-            (shared(module, "skep_module_program: module")?, name(wanted, "skep_module_program: name")?)
-        };
-        let found = module.program(name).ok_or_else(|| Error::Unknown {
-            what: "program",
-            name: name.to_owned(),
-            known: module.programs().iter().map(|program| program.name().to_owned()).collect(),
-        })?;
-        // SAFETY: not null, and the caller's promise.
-        unsafe { to.write(found) };
-        Ok(())
-    })
-}
-
-/// Finds a map. It belongs to the module.
-///
-/// # Safety
-///
-/// `module` is null or not freed; `wanted` is null or ends in a zero byte; `map` is null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn skep_module_map(
-    module: *const Module,
-    wanted: *const c_char,
-    map: *mut *const Map,
-) -> c_int {
-    guard(|| {
-        let to = place(map, "skep_module_map: map")?;
-        // SAFETY: the caller's promise.
-        let (module, name) =
-            unsafe { (shared(module, "skep_module_map: module")?, name(wanted, "skep_module_map: name")?) };
-        let found = module.map(name).ok_or_else(|| Error::Unknown {
-            what: "map",
-            name: name.to_owned(),
-            known: module.maps().iter().map(|map| map.name().to_owned()).collect(),
-        })?;
-        // SAFETY: not null, and the caller's promise. The module holds the `Arc` from which the address comes.
-        unsafe { to.write(Arc::as_ptr(found)) };
-        Ok(())
-    })
-}
-
 /// Frees a module with its programs and maps.
 ///
 /// # Safety
@@ -251,8 +181,4 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
             Ok(())
         });
     }
-}
-
-fn number<T: TryFrom<u64>>(given: u64, what: &str) -> Result<T, Failure> {
-    T::try_from(given).map_err(|_| Failure::argument(format!("{what}: {given} is too large")))
 }

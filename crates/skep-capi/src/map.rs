@@ -1,8 +1,9 @@
 //! Maps as the host reads and changes them, while programs run.
 
 use crate::argument::{bytes, bytes_mut, place, shared};
+use crate::batch::update_flags;
 use crate::status::{Failure, guard};
-use skep::{Map, MapError, UpdateFlags};
+use skep::{Map, MapError};
 use std::ffi::{c_int, c_void};
 
 /// Size of a key in bytes; 0 if `map` is null.
@@ -79,12 +80,7 @@ pub unsafe extern "C" fn skep_map_update(
             let key = bytes(key, key_size, "skep_map_update: key")?;
             (map, key, bytes(value, value_size, "skep_map_update: value")?)
         };
-        let flags = UpdateFlags::from_number(flags).ok_or_else(|| {
-            Failure::argument(format!(
-                "skep_map_update: flags are {flags:#x}; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST, with \
-                 SKEP_LOCK or without"
-            ))
-        })?;
+        let flags = update_flags(flags, "skep_map_update")?;
         Ok(map.update(key, value, flags)?)
     })
 }
@@ -144,7 +140,7 @@ fn check_key(map: &Map, given: usize) -> Result<(), MapError> {
 }
 
 /// Checked before anything is written, so a wrong size has no effect.
-fn check_value(map: &Map, given: usize) -> Result<(), Failure> {
+pub(crate) fn check_value(map: &Map, given: usize) -> Result<(), Failure> {
     let wanted = map.host_value_size();
     if given == wanted {
         return Ok(());

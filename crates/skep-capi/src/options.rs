@@ -6,8 +6,11 @@
 //!   caller's  |size|a|b|c|d|      longer: refused unless unknown fields are 0
 //! ```
 
+use crate::argument::number;
 use crate::status::Failure;
+use skep::{Budget, Error, Runtime, RuntimeBuilder};
 use std::ffi::c_char;
+use std::time::Duration;
 
 /// Greater sizes are taken for uninitialised memory.
 const MOST: usize = 4096;
@@ -36,6 +39,16 @@ pub struct RuntimeOptions {
     pub code_memory: u64,
     /// Hardening of the generated code: the sum of `SKEP_LANDING_PADS` and `SKEP_SIGNED_RETURNS`.
     pub hardening: u64,
+    /// The most instructions that the verifier walks for one program.
+    pub max_walked: u64,
+    /// The most units of work of a run.
+    pub budget_units: u64,
+    /// The most time of a run in nanoseconds.
+    pub budget_ns: u64,
+    /// Times that programs see are multiples of this many nanoseconds.
+    pub clock_granularity_ns: u64,
+    /// A sum of [`RuntimeOptions::FLAGS`].
+    pub flags: u64,
 }
 
 /// `skep_load_options`: options of a load. Zero means the default in every field.
@@ -51,6 +64,8 @@ pub struct LoadOptions {
 }
 
 impl RuntimeOptions {
+    /// The bits of [`RuntimeOptions::flags`], from the lowest.
+    pub const FLAGS: [&'static str; 3] = ["SKEP_UNTRUSTED", "SKEP_PRIVILEGED", "SKEP_INTERRUPTIBLE"];
     /// `SKEP_LANDING_PADS`, of [`RuntimeOptions::hardening`].
     pub const LANDING_PADS: u64 = 1;
     /// `SKEP_SIGNED_RETURNS`, of [`RuntimeOptions::hardening`].
@@ -70,9 +85,61 @@ impl RuntimeOptions {
         options.signed_returns = self.hardening & Self::SIGNED_RETURNS != 0;
         Ok(options)
     }
+
+    /// Refuses options that [`RuntimeOptions::apply`] would refuse.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.apply(skep::Runtime::builder()).map(|_| ())
+    }
+
+    /// The settings of a runtime.
+    pub(crate) fn apply(&self, mut builder: RuntimeBuilder) -> Result<RuntimeBuilder, Failure> {
+        let unknown = self.flags & !((1 << Self::FLAGS.len()) - 1);
+        if unknown != 0 {
+            let text = format!("skep_runtime_options: flags: {unknown:#x} is unknown to this library");
+            return Err(Failure::argument(text));
+        }
+        if self.cpus != 0 {
+            builder = builder.cpus(number(self.cpus, "skep_runtime_options: cpus")?);
+        }
+        if self.map_memory != 0 {
+            builder = builder.map_memory(self.map_memory);
+        }
+        if self.code_memory != 0 {
+            builder = builder.code_memory(number(self.code_memory, "skep_runtime_options: code_memory")?);
+        }
+        if self.max_walked != 0 {
+            builder = builder.max_walked(self.max_walked);
+        }
+        if self.clock_granularity_ns != 0 {
+            builder = builder.clock_granularity(Duration::from_nanos(self.clock_granularity_ns));
+        }
+        let [untrusted, privileged, interruptible] = [1, 2, 4].map(|flag| self.flags & flag != 0);
+        if interruptible || self.budget_units != 0 || self.budget_ns != 0 {
+            builder = builder.budget(budget(self.budget_units, self.budget_ns));
+        }
+        if untrusted {
+            builder = builder.untrusted();
+        }
+        Ok(builder.privileged(privileged).compile(self.compile()?))
+    }
 }
 
-// SAFETY: five words of numbers.
+/// A budget; 0 stands for no limit.
+pub(crate) fn budget(units: u64, ns: u64) -> Budget {
+    let units = if units == 0 { Budget::UNLIMITED } else { Budget::units(units) };
+    if ns == 0 { units } else { units.and_time(Duration::from_nanos(ns)) }
+}
+
+/// Builds the runtime.
+pub(crate) fn build(builder: RuntimeBuilder) -> Result<Runtime, Failure> {
+    builder.build().map_err(|error| match error {
+        // Here the requested number is out of range. During a run the same error means that all virtual CPUs are taken.
+        Error::Slots(_) => Failure::argument(format!("skep_runtime_options: cpus: {error}")),
+        error => error.into(),
+    })
+}
+
+// SAFETY: ten words of numbers.
 unsafe impl Options for RuntimeOptions {
     const NAME: &'static str = "skep_runtime_options";
 }
@@ -118,6 +185,45 @@ pub(crate) unsafe fn read<T: Options>(given: *const T) -> Result<Option<T>, Fail
     }
 }
 
+/// Refuses a structure to fill that is null or whose size is impossible. Returns the size.
+///
+/// # Safety
+///
+/// Null, or readable for the `usize` at its start.
+pub(crate) unsafe fn check<T: Options>(to: *const T) -> Result<usize, Failure> {
+    let name = T::NAME;
+    if to.is_null() {
+        return Err(Failure::argument(format!("{name} is NULL")));
+    }
+    // SAFETY: the caller's promise covers at least the size field.
+    let size = unsafe { to.cast::<usize>().read_unaligned() };
+    if (size_of::<usize>()..=MOST).contains(&size) {
+        return Ok(size);
+    }
+    Err(Failure::argument(format!(
+        "{name}: its size is {size}; set it to sizeof(struct {name}) before the call"
+    )))
+}
+
+/// Fills a structure of the caller's, up to the size that it gives, which stays.
+///
+/// # Safety
+///
+/// Null, or writable for as many bytes as the `usize` at its start says. `T` has no padding.
+pub(crate) unsafe fn write<T: Options>(to: *mut T, value: T) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let size = unsafe { check(to.cast_const())? };
+    let word = size_of::<usize>();
+    // SAFETY: both have that many bytes; the first word stays the caller's. What a newer caller has more is zero.
+    unsafe {
+        let (from, to) = (std::ptr::from_ref(&value).cast::<u8>(), to.cast::<u8>());
+        let known = size.min(size_of::<T>());
+        to.add(word).copy_from_nonoverlapping(from.add(word), known - word);
+        to.add(known).write_bytes(0, size - known);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,10 +252,16 @@ mod tests {
         assert!(text.starts_with("skep_load_options: unknown option at byte 32"), "{text}");
     }
 
+    fn hardened(hardening: u64) -> RuntimeOptions {
+        // SAFETY: all zeroes is a valid value.
+        let zero: RuntimeOptions = unsafe { std::mem::zeroed() };
+        RuntimeOptions { hardening, ..zero }
+    }
+
     #[test]
     fn hardening_is_a_sum_of_flags() {
         for hardening in 0..4 {
-            let options = RuntimeOptions { size: 40, cpus: 0, map_memory: 0, code_memory: 0, hardening };
+            let options = hardened(hardening);
             let compile = options.compile().ok().expect("known");
             let back = [
                 (compile.landing_pads, RuntimeOptions::LANDING_PADS),
@@ -159,7 +271,7 @@ mod tests {
             assert_eq!(sum, hardening);
         }
         for hardening in [4, 7, 1 << 63] {
-            let options = RuntimeOptions { size: 40, cpus: 0, map_memory: 0, code_memory: 0, hardening };
+            let options = hardened(hardening);
             assert!(options.compile().is_err(), "{hardening:#x}");
         }
     }

@@ -3,7 +3,8 @@
 //! No panic crosses the boundary: every function that can fail runs inside [`guard`], which turns a panic into
 //! [`Status::Internal`]. Messages are written only when a call fails, so success costs nothing here.
 
-use skep::{Error, MapError};
+use crate::refusal;
+use skep::{Error, MapError, Refusal};
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -41,11 +42,15 @@ pub enum Status {
     Compile = -12,
     /// A defect of the library.
     Internal = -13,
+    /// A run ended early: its budget was used up, it was interrupted, or a callback of the host failed.
+    Ended = -14,
+    /// A tenant's quota is used up.
+    Quota = -15,
 }
 
 impl Status {
     /// Every status with its name in C.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("SKEP_OK", Self::Ok),
         ("SKEP_E_ARGUMENT", Self::Argument),
         ("SKEP_E_READ", Self::Read),
@@ -60,21 +65,33 @@ impl Status {
         ("SKEP_E_DENIED", Self::Denied),
         ("SKEP_E_COMPILE", Self::Compile),
         ("SKEP_E_INTERNAL", Self::Internal),
+        ("SKEP_E_ENDED", Self::Ended),
+        ("SKEP_E_QUOTA", Self::Quota),
     ];
 }
 
 /// Remedies in Rust's names, and the same in C's names.
-const IN_C: [(&str, &str); 5] = [
+const IN_C: [(&str, &str); 12] = [
     (
         "set it before the load, by Linker::set or Linker::variable, and load the object again",
-        "hosts in C cannot set it before the load yet",
+        "set it before the load, by skep_linker_variable, and load the object again",
     ),
+    ("RuntimeBuilder::budget", "SKEP_INTERRUPTIBLE or a budget in skep_runtime_options"),
+    ("Program::with_state", "skep_program_run_with"),
+    ("Linker::map", "skep_linker_map"),
+    ("a context (Program::run_context)", "a context (skep_program_run_context)"),
+    ("load them into one, or make the map with Map::create_in and Runtime::memory", "load them into one"),
+    (
+        "derive Context instead of implementing HostStruct by hand",
+        "a pointer in the host's structure is NULL that must not be, or a slice is longer than the address space",
+    ),
+    ("use one of skep::abi::TYPES", "give the runtime the type by skep_builder_type"),
     ("RuntimeBuilder::cpus", "cpus of skep_runtime_options"),
     ("Runtime::release_cpu", "skep_runtime_release_cpu"),
     ("Config::limit", "code_memory of skep_runtime_options"),
     (
         "register an implementation with RuntimeBuilder::helper, or compile the call out",
-        "compile the call out; hosts in C cannot add helpers yet",
+        "add it by skep_builder_helper, or compile the call out",
     ),
 ];
 
@@ -82,6 +99,7 @@ const IN_C: [(&str, &str); 5] = [
 pub(crate) struct Failure {
     status: Status,
     message: String,
+    refusal: Option<Box<Refusal>>,
 }
 
 thread_local! {
@@ -114,12 +132,13 @@ fn remember(failure: Failure) -> c_int {
     let message = CString::new(failure.message.replace('\0', "\\0")).unwrap_or_default();
     // A thread that is ending may have no storage for the message; the status must do.
     let _ = LAST.try_with(|last| *last.borrow_mut() = message);
+    refusal::remember(failure.refusal.as_deref());
     failure.status as c_int
 }
 
 impl Failure {
     pub(crate) fn argument(message: impl Into<String>) -> Self {
-        Self { status: Status::Argument, message: message.into() }
+        Self { status: Status::Argument, message: message.into(), refusal: None }
     }
 
     #[cfg(test)]
@@ -127,16 +146,35 @@ impl Failure {
         &self.message
     }
 
+    pub(crate) fn of(status: Status, message: String) -> Self {
+        Self { status, message, refusal: None }
+    }
+
     /// Failures of ordinary use: a missing key, the end of a walk.
     pub(crate) fn not_found(map: &str, what: &str) -> Self {
-        Self { status: Status::NotFound, message: format!("map `{map}`: {what}") }
+        Self::missing(format!("map `{map}`: {what}"))
+    }
+
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self { status: Status::NotFound, message: message.into(), refusal: None }
+    }
+
+    /// Text that is not what it should be.
+    pub(crate) fn text(message: impl Into<String>) -> Self {
+        Self { status: Status::Object, message: message.into(), refusal: None }
+    }
+
+    /// Of a callback whose run is over.
+    pub(crate) fn ended() -> Self {
+        let message = "the run is over: the helper should return".to_owned();
+        Self { status: Status::Ended, message, refusal: None }
     }
 
     fn from_panic(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<&str>().copied();
         let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
         let message = format!("a defect of skep, please report it: {said}");
-        Self { status: Status::Internal, message }
+        Self { status: Status::Internal, message, refusal: None }
     }
 }
 
@@ -154,16 +192,27 @@ impl From<Error> for Failure {
             Error::Text(_) => Status::Memory,
             Error::Slots(_) | Error::LockHeld => Status::Busy,
             Error::Compile { .. } | Error::Interpret { .. } => Status::Compile,
+            Error::Quota { .. } => Status::Quota,
+            Error::BudgetExhausted { .. } | Error::Interrupted { .. } | Error::HostPanicked { .. } => {
+                Status::Ended
+            }
+            Error::KernelSymbol { .. } | Error::TypeNotProvided { .. } => Status::Unsupported,
+            Error::Audit { .. } => Status::Denied,
+            Error::OpsTable { .. } => Status::Object,
             _ => Status::Argument,
         };
         let message = IN_C.iter().fold(error.to_string(), |message, (rust, c)| message.replace(rust, c));
-        Self { status, message }
+        let refusal = match error {
+            Error::Refused(refusal) => Some(refusal),
+            _ => None,
+        };
+        Self { status, message, refusal }
     }
 }
 
 impl From<MapError> for Failure {
     fn from(error: MapError) -> Self {
-        Self { status: of_map(&error), message: error.to_string() }
+        Self { status: of_map(&error), message: error.to_string(), refusal: None }
     }
 }
 
@@ -190,6 +239,7 @@ fn of_map(error: &MapError) -> Status {
         MapError::Full { .. } | MapError::QueueFull { .. } => Status::Full,
         MapError::CannotDelete { .. } | MapError::Frozen { .. } => Status::Denied,
         MapError::LockHeld { .. } | MapError::Busy { .. } => Status::Busy,
+        MapError::Quota { .. } => Status::Quota,
         _ => Status::Argument,
     }
 }
@@ -217,7 +267,7 @@ mod tests {
         let error = Error::HelperMissing { program: "p".into(), helper: "h".into(), id: 1 };
         let failure = Failure::from(error);
         assert_eq!(failure.status, Status::Unsupported);
-        assert!(failure.message.ends_with("; compile the call out; hosts in C cannot add helpers yet"));
+        assert!(failure.message.ends_with("; add it by skep_builder_helper, or compile the call out"));
     }
 
     #[test]

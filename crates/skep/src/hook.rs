@@ -12,6 +12,7 @@
 use crate::audit::AuditEvent;
 use crate::dispatch::Shape;
 use crate::error::Error;
+use crate::host::{HostData, HostType};
 use crate::observe;
 use crate::packet::Packet;
 use crate::program::Program;
@@ -159,6 +160,22 @@ impl Hook {
     ) -> Result<(), Error> {
         let mut each = each;
         self.run_each(|program| Ok(each(program, program.run_raw(buffer)?)))
+    }
+
+    /// As [`Hook::run`], with a context of a type that was described as data, and the results as numbers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_data`]; those behind the one that failed are not run.
+    pub fn run_data<P: 'static>(
+        &self,
+        host: &'static HostType,
+        context: &mut dyn HostData,
+        part: &mut P,
+        each: impl FnMut(&Program, i32) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut each = each;
+        self.run_each(|program| Ok(each(program, program.run_data(host, context, part)?)))
     }
 
     /// The attached programs, in the order in which they run.

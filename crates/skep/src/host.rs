@@ -76,6 +76,7 @@
 //! ```
 
 mod btf;
+mod data;
 mod describe;
 mod fields;
 mod header;
@@ -85,6 +86,7 @@ mod lend;
 #[cfg(all(test, feature = "derive"))]
 mod tests;
 
+pub use data::HostData;
 pub use describe::{FieldType, HostContext, HostStruct, StructType, Verdict};
 pub use fields::{Field, Number, Pointee, WritableField, assert_writable};
 pub use layout::{HostType, VerdictType};

@@ -175,9 +175,9 @@ pub use skep_derive::{Context, Verdict};
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
-    Arena, Map, MapError, MapStats, Member, Options as MapOptions, PerfEvent, PerfMapError, PerfReader,
-    PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample, SampleFields, SharedTable,
-    SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
+    Arena, BatchCursor, BatchError, Map, MapError, MapStats, Member, Options as MapOptions, PerfEvent,
+    PerfMapError, PerfReader, PerfSettings, PerfWakeup, Policy, Reclamation, Record, RingBuffer, Sample,
+    SampleFields, SharedTable, SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};

@@ -500,6 +500,84 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Adds a function whose prototype is data, for hosts in other languages. [`RuntimeBuilder::function`] makes the
+    /// prototype from the function.
+    ///
+    /// ```
+    /// use skep::function::{Given, Parameter, Prototype, Returns};
+    /// use skep::{Object, Runtime};
+    ///
+    /// let bytes = Parameter::Bytes { writable: true, nullable: false };
+    /// let prototype = Prototype::new(&[bytes], Returns::OrErrno)?;
+    /// let runtime = Runtime::builder()
+    ///     .dynamic_function(1000, "reverse", &prototype, |_, given| match given {
+    ///         [Given::Bytes(Some(bytes))] => {
+    ///             bytes.reverse();
+    ///             -95
+    ///         }
+    ///         _ => 0,
+    ///     })
+    ///     .build()?;
+    /// let insns = skep::isa::assemble("call reverse#1000\nexit").expect("the text is right");
+    /// let object = Object::from_insns("reversing", &skep::abi::RAW, insns);
+    /// let module = runtime.linker(&object).buffer_len(4).load()?;
+    /// let mut buffer = [1, 2, 3, 4];
+    /// assert_eq!(module.programs()[0].run_raw(&mut buffer)? as i64, -95);
+    /// assert_eq!(buffer, [4, 3, 2, 1]);
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    ///
+    /// [`RuntimeBuilder::build`] reports a prototype with [`Parameter::Host`](function::Parameter::Host).
+    #[must_use]
+    pub fn dynamic_function(
+        mut self,
+        id: u32,
+        name: &str,
+        prototype: &function::Prototype,
+        call: impl Fn(&function::Invocation<'_>, &mut [function::Given<'_>]) -> i64 + Send + Sync + 'static,
+    ) -> Self {
+        if prototype.is_method() {
+            let why = "it takes the context of a type: add it by dynamic_method".to_owned();
+            self.taken.get_or_insert(Error::Prototype { name: name.to_owned(), why });
+        }
+        self.add(function::dynamic(id, name.to_owned(), prototype, Box::new(call)));
+        self
+    }
+
+    /// Adds a function whose prototype is data for programs of one type of the host's own, which call it by its name
+    /// ([`RuntimeBuilder::method`]).
+    ///
+    /// [`RuntimeBuilder::build`] reports a prototype that does not begin with
+    /// [`Parameter::Host`](function::Parameter::Host).
+    #[must_use]
+    pub fn dynamic_method(
+        mut self,
+        host: &'static host::HostType,
+        name: &str,
+        prototype: &function::Prototype,
+        call: impl Fn(&function::Invocation<'_>, &mut [function::Given<'_>]) -> i64 + Send + Sync + 'static,
+    ) -> Self {
+        self = self.add_type(Ok(host));
+        if !prototype.is_method() {
+            let why = "its first argument is not the context of the type".to_owned();
+            self.taken.get_or_insert(Error::Prototype { name: name.to_owned(), why });
+        }
+        let id = self.hosts.next_method();
+        self.add_method(host, name, function::dynamic(id, name.to_owned(), prototype, Box::new(call)))
+    }
+
+    /// Adds a function that programs of that type call by its name.
+    fn add_method(mut self, host: &'static host::HostType, name: &str, mut helper: Helper) -> Self {
+        if let Some(taken) = self.hosts.methods.get(name) {
+            self.taken.get_or_insert(Error::HelperTaken { id: *taken, taken: name.to_owned() });
+            return self;
+        }
+        helper.proto.only = Some(host.program_type());
+        self.hosts.methods.insert(name.to_owned(), helper.proto.id);
+        self.add(helper);
+        self
+    }
+
     /// Adds functions that are declared but not here, to load and run programs of another host. Each returns 0, or what
     /// `results` says for its name, and fills what it should fill with zeroes; it calls nothing back.
     ///
@@ -580,15 +658,7 @@ impl RuntimeBuilder {
         self = self.context::<C>();
         let Ok(host) = host::HostType::of::<C>() else { return self };
         let id = self.hosts.next_method();
-        if let Some(taken) = self.hosts.methods.get(name) {
-            self.taken.get_or_insert(Error::HelperTaken { id: *taken, taken: name.to_owned() });
-            return self;
-        }
-        let mut helper = function::helper(id, name.to_owned(), function);
-        helper.proto.only = Some(host.program_type());
-        self.hosts.methods.insert(name.to_owned(), id);
-        self.add(helper);
-        self
+        self.add_method(host, name, function::helper(id, name.to_owned(), function))
     }
 
     /// Replaces all helpers by those of the public `bpf_conformance` suite, numbers 0 to 5.

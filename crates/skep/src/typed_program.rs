@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Invariant: r1 of a program of a host's type is the address of a structure that was lent by the slots of that very
-//! type. Only [`TypedProgram`] runs such programs, and it has compared the types by address.
+//! type. Only this module runs such programs, and it has compared the types by address.
 
 use crate::error::Error;
-use crate::host::{HostContext, HostType, Lending, RunPart, Space, TakingBack, Verdict};
+use crate::host::{HostContext, HostData, HostType, Lending, RunPart, Space, TakingBack, Verdict};
 use crate::image::{Engine, Input};
 use crate::module::Module;
-use crate::program::{Call, Program};
+use crate::program::{Call, Program, WithState};
+use crate::run_state::RunState;
 use crate::runtime::Runtime;
 use skep_abi::HelperProto;
 use std::any::TypeId;
@@ -70,6 +71,78 @@ impl Runtime {
             |proto: &&HelperProto| proto.only.is_some_and(|only| std::ptr::eq(only, host.program_type()));
         let functions: Vec<_> = shared.helpers.values().map(|helper| &helper.proto).filter(of_type).collect();
         Ok(host.header_with(&functions))
+    }
+}
+
+impl Program {
+    /// Runs it over a context of a type that was described as data ([`HostType::new`]). `part` is what functions of the
+    /// type work on ([`HostPart`](crate::function::HostPart)). Returns the result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongInput`] if it was verified for another type; [`Error::Lent`] if the context does not lend what the
+    /// type describes; [`Error::Verdict`] for a result between the verdicts that is none of them; the others of
+    /// [`Program::run`].
+    pub fn run_data<P: 'static>(
+        &self,
+        host: &'static HostType,
+        context: &mut dyn HostData,
+        part: &mut P,
+    ) -> Result<i32, Error> {
+        self.run_data_lending(host, context, part, None)
+    }
+
+    fn run_data_lending<P: 'static>(
+        &self,
+        host: &'static HostType,
+        context: &mut dyn HostData,
+        part: &mut P,
+        state: Option<&RunState<'_>>,
+    ) -> Result<i32, Error> {
+        let name = host.description().name();
+        if self.image().input != Input::Host || !std::ptr::eq(self.program_type(), host.program_type()) {
+            let given = format!("the context of SEC(\"{}\"), struct {name}", host.section());
+            return Err(self.wrong_input(format!("an input of type {}", self.program_type().name), given));
+        }
+        let mut space = Space::new(host.bytes());
+        let mut lending = Lending::new(host.slots(), space.words());
+        context.lend(&mut lending);
+        let part = RunPart { host: std::ptr::from_mut(part).cast(), of: TypeId::of::<P>() };
+        let not_lent = || Error::Lent { program: self.name().to_owned(), name };
+        let address = lending.finish(&part).ok_or_else(not_lent)?;
+        // SAFETY: the address is that of a structure lent by the slots of the program's own type. It and all that it leads
+        // to are borrowed for as long as `lending` is, and so is the part.
+        let result = during(&lending, || unsafe {
+            self.call(Call::on_context(Engine::Jit, address, 0).lending(state))
+        });
+        let result = result? as u32 as i32;
+        context.take_back(&mut TakingBack::new(host.slots(), space.words()));
+        let verdicts = &host.verdict().values;
+        if !verdicts.is_empty() && verdicts.iter().all(|(_, number)| *number != result) {
+            return Err(Error::Verdict { program: self.name().to_owned(), result });
+        }
+        Ok(result)
+    }
+}
+
+/// Runs while this is borrowed, with all that was lent.
+fn during<T>(_lending: &Lending<'_>, run: impl FnOnce() -> T) -> T {
+    run()
+}
+
+impl WithState<'_> {
+    /// [`Program::run_data`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_data`], and [`Error::StateMissing`] if functions take a state of another type.
+    pub fn run_data<P: 'static>(
+        &mut self,
+        host: &'static HostType,
+        context: &mut dyn HostData,
+        part: &mut P,
+    ) -> Result<i32, Error> {
+        self.program.run_data_lending(host, context, part, Some(&self.state))
     }
 }
 

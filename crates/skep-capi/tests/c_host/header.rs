@@ -1,18 +1,20 @@
 //! The header matches the library: every function with its type, every number, every structure.
 
 use crate::toolchain::{compiler, crate_root, run, scratch};
-use skep_capi::{LoadOptions, RuntimeOptions, Status};
+use skep_capi::{Field, HelperOptions, OutcomeInfo, PLACES, Param, Quotas, RuntimeOptions, Status};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::mem::offset_of;
 
 /// Rust types in this crate's declarations, with their names in C.
-const TYPES: [(&str, &str); 16] = [
+const TYPES: [(&str, &str); 58] = [
     ("c_int", "int"),
     ("c_char", "char"),
     ("c_void", "void"),
     ("u8", "uint8_t"),
     ("u32", "uint32_t"),
+    ("i32", "int32_t"),
     ("u64", "uint64_t"),
+    ("i64", "int64_t"),
     ("usize", "size_t"),
     ("Runtime", "skep_runtime"),
     ("Object", "skep_object"),
@@ -21,8 +23,48 @@ const TYPES: [(&str, &str); 16] = [
     ("Map", "skep_map"),
     ("Packet", "skep_packet"),
     ("RuntimeOptions", "skep_runtime_options"),
+    ("LoadOptions", "skep_load_options"),
     ("Events", "skep_ringbuf"),
     ("RecordFn", "skep_record_fn"),
+    ("DropFn", "skep_free_fn"),
+    ("Builder", "skep_builder"),
+    ("HelperOptions", "skep_helper"),
+    ("Param", "skep_param"),
+    ("[Param; 5]", "skep_param[5]"),
+    ("[u32; 5]", "uint32_t[5]"),
+    ("Value", "skep_value"),
+    ("HelperFn", "skep_helper_fn"),
+    ("HelperCall<'_>", "skep_call"),
+    ("LogFn", "skep_log_fn"),
+    ("AuditFn", "skep_audit_fn"),
+    ("OwnType", "skep_type"),
+    ("TypeOptions", "skep_type_options"),
+    ("Field", "skep_field"),
+    ("Struct", "skep_struct"),
+    ("NamedVerdict", "skep_verdict"),
+    ("Bytes", "skep_bytes"),
+    ("LinkerHandle", "skep_linker"),
+    ("LineFn", "skep_line_fn"),
+    ("Quotas", "skep_tenant"),
+    ("QuotaOptions", "skep_quota"),
+    ("UsageInfo", "skep_usage"),
+    ("World", "skep_world"),
+    ("VariableInfo", "skep_variable"),
+    ("RefusalInfo", "skep_refusal"),
+    ("StepInfo", "skep_step"),
+    ("Context", "skep_context"),
+    ("Hook", "skep_hook"),
+    ("Link", "skep_link"),
+    ("ResultFn", "skep_result_fn"),
+    ("StatsInfo", "skep_stats"),
+    ("Bucket", "skep_bucket"),
+    ("MapInfo", "skep_map_info"),
+    ("BatchCursor", "skep_cursor"),
+    ("ProgramArray", "skep_program_array"),
+    ("OuterMap", "skep_outer_map"),
+    ("UserRingBuffer", "skep_user_ringbuf"),
+    ("Metadata", "skep_packet_info"),
+    ("OutcomeInfo", "skep_outcome"),
 ];
 
 #[test]
@@ -43,23 +85,26 @@ fn the_header_declares_every_function_of_the_library() {
 }
 
 #[test]
-fn the_host_in_c_uses_every_function() {
-    let host = std::fs::read_to_string(crate_root().join("tests/c_host/host.c")).unwrap();
+fn the_hosts_in_c_use_every_function() {
+    let source = |name| std::fs::read_to_string(crate_root().join("tests/c_host").join(name)).unwrap();
+    let hosts = ["host.c", "parity.c"].map(source).concat();
     for (name, _) in declarations() {
-        assert!(host.contains(&format!("{name}(")), "host.c does not call {name}");
+        assert!(hosts.contains(&format!("{name}(")), "no host in C calls {name}");
     }
 }
 
 #[test]
-fn numbers_and_structures_match_in_rust_and_c() {
-    let mut text = String::new();
-    let mut same = |c: &str, rust: i64| {
-        let line = text.lines().count();
-        writeln!(text, "typedef char same_{line}[({c}) == ({rust}) ? 1 : -1];").unwrap();
-    };
-    for (name, status) in Status::ALL {
-        same(name, status as i64);
+fn the_manual_page_names_every_function() {
+    let page = std::fs::read_to_string(crate_root().join("man/skep.3")).unwrap();
+    for (name, _) in declarations() {
+        assert!(page.contains(&format!(".Fn {name} ")), "skep.3 does not name {name}");
     }
+}
+
+#[test]
+fn every_number_is_the_same_in_rust_and_c() {
+    let mut numbers: BTreeMap<&str, i64> = BTreeMap::new();
+    numbers.extend(Status::ALL.map(|(name, status)| (name, status as i64)));
     let flags = [
         ("SKEP_ANY", "Any"),
         ("SKEP_NOEXIST", "NoExist"),
@@ -69,28 +114,80 @@ fn numbers_and_structures_match_in_rust_and_c() {
     for (name, flags) in flags {
         let number = (0..8)
             .find(|n| skep::UpdateFlags::from_number(*n).is_some_and(|found| format!("{found:?}") == flags));
-        same(name, number.expect("it has a number") as i64);
+        numbers.insert(name, number.expect("it has a number") as i64);
     }
-    same("SKEP_LANDING_PADS", RuntimeOptions::LANDING_PADS as i64);
-    same("SKEP_SIGNED_RETURNS", RuntimeOptions::SIGNED_RETURNS as i64);
-    let mut field = |structure: &str, field: &str, at: usize| {
-        same(&format!("offsetof({structure}, {field})"), at as i64);
-    };
-    field("skep_runtime_options", "size", offset_of!(RuntimeOptions, size));
-    field("skep_runtime_options", "cpus", offset_of!(RuntimeOptions, cpus));
-    field("skep_runtime_options", "map_memory", offset_of!(RuntimeOptions, map_memory));
-    field("skep_runtime_options", "code_memory", offset_of!(RuntimeOptions, code_memory));
-    field("skep_runtime_options", "hardening", offset_of!(RuntimeOptions, hardening));
-    field("skep_load_options", "size", offset_of!(LoadOptions, size));
-    field("skep_load_options", "program", offset_of!(LoadOptions, program));
-    field("skep_load_options", "buffer_len", offset_of!(LoadOptions, buffer_len));
-    same("sizeof(skep_runtime_options)", size_of::<RuntimeOptions>() as i64);
-    same("sizeof(skep_load_options)", size_of::<LoadOptions>() as i64);
-    accept("numbers", &text);
-    // Counted, so that a new field cannot be forgotten above.
+    numbers.insert("SKEP_LANDING_PADS", RuntimeOptions::LANDING_PADS as i64);
+    numbers.insert("SKEP_SIGNED_RETURNS", RuntimeOptions::SIGNED_RETURNS as i64);
+    let lists = [
+        &Param::KINDS[..],
+        &HelperOptions::RESULTS,
+        &Field::KINDS,
+        &Quotas::RESOURCES,
+        &OutcomeInfo::REDIRECTS,
+    ];
+    numbers.extend(lists.into_iter().flat_map(|list| list.iter().copied().zip(0..)));
+    numbers.extend(PLACES.iter().map(|(name, _)| *name).zip(0..));
+    for bits in [&RuntimeOptions::FLAGS, &Field::FLAGS] {
+        numbers.extend(bits.iter().copied().zip(0..).map(|(name, bit)| (name, 1 << bit)));
+    }
     let header = header();
-    let statuses = header.lines().filter(|line| line.contains("SKEP_E_") && line.contains("= -"));
-    assert_eq!(statuses.count() + 1, Status::ALL.len());
+    let of_header: Vec<(&str, &str)> = header
+        .split([',', '{', '}', '\n'])
+        .filter_map(|part| part.trim().strip_prefix("SKEP_").map(|_| part.trim()))
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, number)| (name.trim(), number.trim()))
+        .collect();
+    for (name, number) in &of_header {
+        let known = numbers.get(name).unwrap_or_else(|| panic!("{name} is not compared with Rust"));
+        assert_eq!(number.parse(), Ok(*known), "{name}");
+    }
+    assert_eq!(of_header.len(), numbers.len(), "the header lacks some of {:?}", numbers.keys());
+}
+
+#[test]
+fn every_structure_is_the_same_in_rust_and_c() {
+    let mut text = "#include <stddef.h>\n".to_owned();
+    let mut same = |condition: &str| {
+        let line = text.lines().count();
+        writeln!(text, "typedef char same_{line}[({condition}) ? 1 : -1];").unwrap();
+    };
+    let structures = structures();
+    assert!(structures.len() >= 20, "only {} structures were found", structures.len());
+    let header = header();
+    for (name, fields) in structures {
+        // The same fields declared from Rust have the same places, sizes and types.
+        let declared = fields.iter().fold(String::new(), |mut all, (field, of)| {
+            match of.split_once('[') {
+                Some((of, count)) => write!(all, "{of} {field}[{count};").unwrap(),
+                None => write!(all, "{of} {field};").unwrap(),
+            }
+            all
+        });
+        same(&format!("sizeof({name}) == sizeof(struct {{ {declared} }})"));
+        for (field, of) in &fields {
+            let before = declared.split_once(&format!(" {field};")).map_or(String::new(), |(before, _)| {
+                before[..before.rfind(';').map_or(0, |at| at + 1)].to_owned()
+            });
+            let place = format!("offsetof(struct {{ {before} {of} at; }}, at)");
+            if !of.contains('[') {
+                same(&format!("offsetof({name}, {field}) == {place}"));
+                same(&format!("__builtin_types_compatible_p(__typeof__((({name} *) 0)->{field}), {of})"));
+            }
+        }
+        let (body, _) = header.split_once(&format!("}} {name};")).unwrap_or_else(|| panic!("no {name}"));
+        let body = &body[body.rfind('{').expect("it begins")..];
+        assert_eq!(body.matches(';').count(), fields.len(), "{name} has other fields in C");
+    }
+    accept("structures", &text);
+}
+
+#[test]
+fn the_header_is_one_of_cpp() {
+    let Some(mut compiler) = crate::toolchain::cpp() else { return };
+    let file = scratch("cpp").join("test.cpp");
+    let lines: String = declarations().into_iter().map(|(_, line)| line + "\n").collect();
+    std::fs::write(&file, format!("#include <skep.h>\nextern \"C\" {{\n{lines}}}\n")).unwrap();
+    run(compiler.arg("-fsyntax-only").arg("-I").arg(crate_root().join("include")).arg(file));
 }
 
 #[test]
@@ -102,7 +199,7 @@ fn the_version_is_one() {
 }
 
 /// Name and C declaration of every function that the Rust sources export.
-fn declarations() -> Vec<(String, String)> {
+pub(crate) fn declarations() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for file in std::fs::read_dir(crate_root().join("src")).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
@@ -121,7 +218,28 @@ fn declarations() -> Vec<(String, String)> {
         }
     }
     let exported = found.len();
-    assert!(exported >= 20, "only {exported} functions were found");
+    assert!(exported >= 150, "only {exported} functions were found");
+    found
+}
+
+/// Whether the header tells nothing of a structure but its name.
+pub(crate) fn is_opaque(name: &str) -> bool {
+    name != "skep_call" && header().contains(&format!("typedef struct {name} {name};"))
+}
+
+/// Name, and fields with their types in C, of every structure that C sees.
+fn structures() -> Vec<(String, Vec<(String, String)>)> {
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(crate_root().join("src")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for structure in text.split("#[repr(C)]\npub struct ").skip(1) {
+            let (name, rest) = structure.split_once(" {").expect("fields follow");
+            let (body, _) = rest.split_once("\n}").expect("it ends");
+            let fields = body.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": "));
+            let fields = fields.map(|(field, of)| (field.to_owned(), in_c(of.trim_end_matches(','))));
+            found.push((in_c(name), fields.collect()));
+        }
+    }
     found
 }
 
@@ -135,7 +253,7 @@ fn in_c(rust: &str) -> String {
         let to = in_c(to);
         return if to.ends_with('*') { format!("{to}const *") } else { format!("const {to} *") };
     }
-    let known = TYPES.iter().chain([&("LoadOptions", "skep_load_options")]).find(|(of, _)| *of == rust);
+    let known = TYPES.iter().find(|(of, _)| *of == rust);
     known.unwrap_or_else(|| panic!("the type {rust} has no name in C")).1.to_owned()
 }
 

@@ -20,6 +20,19 @@ pub(crate) fn compiler() -> Option<Command> {
     None
 }
 
+/// A C++ compiler that checks syntax, which is the same for every architecture, or `None` if there is none and the test
+/// may be skipped.
+pub(crate) fn cpp() -> Option<Command> {
+    let name = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    if Command::new(&name).arg("--version").output().is_ok_and(|said| said.status.success()) {
+        let mut compiler = Command::new(name);
+        compiler.args(["-std=c++17", "-D_GNU_SOURCE", "-pedantic", "-Wall", "-Wextra", "-Werror"]);
+        return Some(compiler);
+    }
+    skep_testkit::skip("the library from C++", &format!("no compiler {name:?}"));
+    None
+}
+
 /// This crate's directory.
 pub(crate) fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -11,6 +11,7 @@ use crate::host::RunPart;
 use crate::image::{Image, Input};
 use skep_abi::{ArgKind, RunEnv};
 use std::any::TypeId;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -111,6 +112,42 @@ unsafe impl<T: 'static> Argument for Host<'_, T> {
     }
 }
 
+/// What a run lends to functions of its type, whatever its type ([`Parameter::Host`](super::Parameter::Host)).
+#[derive(Debug)]
+pub struct HostPart<'a> {
+    place: NonNull<()>,
+    of: TypeId,
+    lent: PhantomData<&'a mut ()>,
+}
+
+impl HostPart<'_> {
+    /// The part, if it is a `T`.
+    pub fn get<T: 'static>(&mut self) -> Option<&mut T> {
+        // SAFETY: the address is that of the run's part, which is borrowed mutably until the run ends, and of this type.
+        // Only one argument of a call is a part.
+        (self.of == TypeId::of::<T>()).then(|| unsafe { self.place.cast().as_mut() })
+    }
+
+    pub(super) fn lend(&mut self) -> HostPart<'_> {
+        HostPart { place: self.place, of: self.of, lent: PhantomData }
+    }
+}
+
+/// The part of the run whose context the next register holds.
+///
+/// # Safety
+///
+/// As for [`Argument::hold`], for [`ArgKind::HostContext`]. The result is not used after the call.
+pub(super) unsafe fn host_part(registers: &mut Registers) -> HostPart<'static> {
+    let (context, env) = (registers.take(), registers.env());
+    // SAFETY: `env` is the environment of the run in progress.
+    match unsafe { any_part(context, env) } {
+        Some((place, of)) => HostPart { place, of, lent: PhantomData },
+        // The verifier lets only programs of the function's type pass their context here.
+        None => std::process::abort(),
+    }
+}
+
 /// The part of that type in front of the run's context.
 ///
 /// # Safety
@@ -118,13 +155,24 @@ unsafe impl<T: 'static> Argument for Host<'_, T> {
 /// `env` is the environment of the run in progress.
 unsafe fn part(context: u64, env: *mut RunEnv, of: TypeId) -> Option<NonNull<()>> {
     // SAFETY: the caller's promise.
+    let (place, found) = unsafe { any_part(context, env) }?;
+    (found == of).then_some(place)
+}
+
+/// The part in front of the run's context, and its type.
+///
+/// # Safety
+///
+/// As for [`part`].
+unsafe fn any_part(context: u64, env: *mut RunEnv) -> Option<(NonNull<()>, TypeId)> {
+    // SAFETY: the caller's promise.
     let (image, own) = unsafe { (Image::of_run(env), (*env).context) };
     if image.input != Input::Host || context != own || own == 0 {
         return None;
     }
     let front = std::ptr::with_exposed_provenance::<u64>(context as usize).wrapping_sub(1);
-    // SAFETY: `TypedProgram`, which alone runs such programs, has put the address of a `RunPart` that outlives the run
+    // SAFETY: `typed_program`, which alone runs such programs, has put the address of a `RunPart` that outlives the run
     // into the word in front of the context.
     let part = unsafe { &*std::ptr::with_exposed_provenance::<RunPart>(front.read() as usize) };
-    NonNull::new(part.host).filter(|_| part.of == of)
+    Some((NonNull::new(part.host)?, part.of))
 }

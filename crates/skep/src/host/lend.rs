@@ -206,7 +206,7 @@ impl<'r> Lending<'r> {
     }
 
     /// Sets the pointer. Returns the end of the structure's slots, if it is there.
-    fn begin_struct(&mut self, given: bool, may_write: bool) -> Option<usize> {
+    pub(super) fn begin_struct(&mut self, given: bool, may_write: bool) -> Option<usize> {
         let fits = |slot: &Slot| match slot.kind {
             SlotKind::Struct { nullable, .. } => (given || nullable) && (may_write || !slot.writable),
             _ => false,
@@ -223,19 +223,19 @@ impl<'r> Lending<'r> {
         Some(end)
     }
 
-    fn end_struct(&mut self, end: usize) {
+    pub(super) fn end_struct(&mut self, end: usize) {
         self.fits &= self.next == end;
     }
 
     /// The next slot, if it is one that fits.
-    fn slot(&mut self, fits: impl Fn(&Slot) -> bool) -> Option<&'static Slot> {
+    pub(super) fn slot(&mut self, fits: impl Fn(&Slot) -> bool) -> Option<&'static Slot> {
         let slot = self.slots.get(self.next).filter(|slot| self.fits && fits(slot));
         self.next += 1;
         self.fits &= slot.is_some();
         slot
     }
 
-    fn set(&mut self, at: u32, size: Size, value: u64) {
+    pub(super) fn set(&mut self, at: u32, size: Size, value: u64) {
         // A field is aligned, so it is inside of a word.
         let word = &mut self.words[FRONT + at as usize / 8];
         let mut bytes = word.to_ne_bytes();
@@ -268,8 +268,8 @@ impl Lending<'_> {
 /// What a run has left of a context.
 #[derive(Debug)]
 pub struct TakingBack<'w> {
-    slots: &'static [Slot],
-    next: usize,
+    pub(super) slots: &'static [Slot],
+    pub(super) next: usize,
     words: &'w [u64],
 }
 
@@ -290,14 +290,19 @@ impl<'w> TakingBack<'w> {
         let fits = |slot: &&Slot| slot.writable && is_numbers(slot, N::SIZE, N::SIGNED, values.len());
         let Some(slot) = slot.filter(fits) else { return };
         for (index, value) in values.iter_mut().enumerate() {
-            let at = slot.at as usize + index * N::SIZE.bytes() as usize;
-            let count = N::SIZE.bytes() as usize;
-            let word = self.words[FRONT + at / 8].to_ne_bytes();
-            let mut bytes = [0; 8];
-            let place = if cfg!(target_endian = "big") { 8 - count } else { 0 };
-            bytes[place..place + count].copy_from_slice(&word[at % 8..at % 8 + count]);
-            *value = N::from_bits(u64::from_ne_bytes(bytes));
+            *value = N::from_bits(self.bits_at(slot.at, index, N::SIZE));
         }
+    }
+
+    /// The bits of a number of that size: the one with this index behind `at`.
+    pub(super) fn bits_at(&self, at: u32, index: usize, size: Size) -> u64 {
+        let count = size.bytes() as usize;
+        let at = at as usize + index * count;
+        let word = self.words[FRONT + at / 8].to_ne_bytes();
+        let mut bytes = [0; 8];
+        let place = if cfg!(target_endian = "big") { 8 - count } else { 0 };
+        bytes[place..place + count].copy_from_slice(&word[at % 8..at % 8 + count]);
+        u64::from_ne_bytes(bytes)
     }
 
     /// A field that is not taken back: programs have written where it leads to, or nothing.

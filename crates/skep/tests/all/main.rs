@@ -7,6 +7,7 @@ mod callbacks;
 mod calls;
 mod contacts;
 mod contexts;
+mod data_contexts;
 mod dynptrs;
 mod early;
 mod exceptions;

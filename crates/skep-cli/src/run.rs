@@ -288,7 +288,7 @@ fn keeps(program: &Program, verdict: u64) -> bool {
 }
 
 /// Verdicts by name, the most frequent first.
-fn verdicts(program: &Program, counts: &BTreeMap<u64, u64>) -> Vec<(String, u64)> {
+pub(crate) fn verdicts(program: &Program, counts: &BTreeMap<u64, u64>) -> Vec<(String, u64)> {
     let name = |verdict: u64| match program.program_type().verdict(verdict) {
         Some(name) => name.to_owned(),
         None => (verdict as u32).to_string(),

@@ -27,7 +27,7 @@ struct Need {
 const BPF: &str = "compiling the BPF examples";
 const CLIENTS: &str = "applications under the supervisor";
 
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 12] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
@@ -38,6 +38,7 @@ const NEEDS: [Need; 11] = [
     Need { file: "python3", package: "python3", purpose: CLIENTS },
     Need { file: "make", package: "make", purpose: CLIENTS },
     Need { file: "pkg-config", package: "pkg-config", purpose: CLIENTS },
+    Need { file: "ip", package: "iproute2", purpose: "programs on live traffic" },
     Need { file: "strace", package: "strace", purpose: CLIENTS },
 ];
 

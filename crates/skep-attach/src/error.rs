@@ -108,8 +108,8 @@ pub enum Error {
     Program(#[from] skep::Error),
 }
 
-/// Program types that run on frames.
-pub(crate) const TYPES: [&str; 4] = ["xdp", "sched_cls", "sched_act", "socket_filter"];
+/// The names of the program types that run on frames.
+pub const TYPES: [&str; 4] = ["xdp", "sched_cls", "sched_act", "socket_filter"];
 
 /// The error for what the system said about an interface.
 pub(crate) fn classify(

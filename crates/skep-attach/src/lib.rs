@@ -44,7 +44,7 @@ mod tap;
 mod waker;
 
 pub use arrival::Offload;
-pub use error::Error;
+pub use error::{Error, TYPES};
 pub use interface::{Interface, interfaces};
 pub use live::{Counts, Live, Lost, Passage, Turn};
 pub use port::Port;

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
     /// The program's type, instead of the one that its section selects: xdp, sched_cls, sched_act or socket_filter.
-    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
+    #[arg(long = "type", value_name = "TYPE", value_parser = attachable)]
     program_type: Option<&'static ProgramType>,
     /// Receive frames for other machines as well.
     #[arg(long)]
@@ -83,6 +83,18 @@ pub(crate) struct Args {
     /// Print JSON, a document on each line.
     #[arg(long)]
     json: bool,
+}
+
+/// Parses the name of a program type that runs on frames, for clap.
+fn attachable(name: &str) -> Result<&'static ProgramType, String> {
+    match program_type(name)? {
+        found if skep_attach::TYPES.contains(&found.name) => Ok(found),
+        found => Err(format!(
+            "programs of type {} do not run on frames of an interface; those that do: {}",
+            found.name,
+            skep_attach::TYPES.join(", ")
+        )),
+    }
 }
 
 /// How frames are had.

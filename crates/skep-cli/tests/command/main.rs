@@ -5,6 +5,8 @@ mod contents;
 mod host;
 mod inspection;
 mod kernels;
+#[cfg(feature = "attach")]
+mod live;
 mod pack;
 mod refusals;
 mod runs;

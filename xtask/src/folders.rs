@@ -162,6 +162,7 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
+            "signature",
             "tenant",
             "stats",
             "budget",

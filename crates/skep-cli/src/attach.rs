@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Report how often the program ran, how long, and how the times are distributed.
     #[arg(long)]
     stats: bool,
+    #[cfg(feature = "signatures")]
+    #[command(flatten)]
+    signature: crate::signature::SignatureArgs,
     #[command(flatten)]
     host: HostArgs,
     /// What a function of --host returns, instead of 0.
@@ -108,6 +111,10 @@ enum Mode {
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     check(args)?;
     let mut object = object::open(&args.object)?;
+    #[cfg(feature = "signatures")]
+    {
+        object = args.signature.sign(object)?;
+    }
     if args.btf.is_some() || args.settings.kconfig.is_some() {
         target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
@@ -150,6 +157,10 @@ fn load(args: &Args, object: &Object, name: &str) -> Result<(Runtime, Module), F
     }
     if let Some(path) = &args.world {
         builder = builder.world(&world::read(path)?);
+    }
+    #[cfg(feature = "signatures")]
+    {
+        builder = args.signature.require(builder)?;
     }
     let runtime = builder.build()?;
     let contents = Contents::read(&args.maps, object)?;

@@ -29,6 +29,8 @@ mod report;
 mod run;
 mod samples;
 mod settings;
+#[cfg(feature = "signatures")]
+mod signature;
 mod skeleton;
 mod target;
 mod verify;

@@ -10,6 +10,8 @@ mod live;
 mod pack;
 mod refusals;
 mod runs;
+#[cfg(feature = "signatures")]
+mod signatures;
 mod skeletons;
 mod verdicts;
 

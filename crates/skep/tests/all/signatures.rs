@@ -2,6 +2,9 @@
 //!
 //! `tests/signatures/make` made the files.
 
+#[path = "../oracle/signatures.rs"]
+mod oracle;
+
 use cms::content_info::ContentInfo;
 use cms::signed_data::SignedData;
 use der::asn1::{Any, ObjectIdentifier, OctetString};
@@ -340,4 +343,31 @@ fn a_runtime_that_requires_signatures_loads_nothing_else() {
     assert!(refused(&made).contains("not made from bytes"));
     // Others load as they always did.
     Runtime::new().unwrap().load(&object).unwrap();
+}
+
+/// What `cargo xtask fuzz signatures` does for longer.
+#[test]
+fn bytes_that_nobody_signed_are_refused_whatever_they_are() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    for name in ["rsa-sha256", "rsa-as-bpftool", "p384-sha384", "two-signers", "rsa.cert", "p256.cert"] {
+        let original = file(name);
+        oracle::check(&original);
+        for _ in 0..300 {
+            let mut bytes = original.clone();
+            for _ in 0..=next(4) {
+                let at = next(bytes.len());
+                match next(4) {
+                    0 => bytes[at] = next(256) as u8,
+                    1 => bytes[at] ^= 1 << next(8),
+                    2 => drop(bytes.splice(at..at, original[..next(40)].iter().copied())),
+                    _ => drop(bytes.drain(at..(at + next(8)).min(bytes.len() - 1).max(at))),
+                }
+            }
+            oracle::check(&bytes);
+        }
+    }
 }

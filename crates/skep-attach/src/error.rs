@@ -68,6 +68,28 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The kernel has no AF_XDP sockets.
+    #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use a packet socket")]
+    NoXdp,
+    /// Another program has the queue's frames.
+    #[error(
+        "the interface {name} has an XDP program, or an AF_XDP socket on that queue, already; detach it (ip link set dev {name} \
+         xdp off), or use another queue"
+    )]
+    XdpTaken {
+        /// Its name.
+        name: String,
+    },
+    /// The interface has no such queue.
+    #[error(
+        "the interface {name} has no queue {queue}, or its frames do not fit into 4 KiB; ethtool -l {name} shows the queues"
+    )]
+    NoQueue {
+        /// Its name.
+        name: String,
+        /// The number of the queue, from 0.
+        queue: u32,
+    },
     /// A name that no interface can have.
     #[error(
         "{name:?} cannot be the name of an interface: names have 1 to 15 bytes, without spaces and slashes"

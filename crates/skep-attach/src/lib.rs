@@ -36,12 +36,14 @@
 mod arrival;
 mod error;
 mod interface;
+mod kernel;
 mod live;
 mod packets;
 mod port;
 mod sys;
 mod tap;
 mod waker;
+mod xsk;
 
 pub use arrival::Offload;
 pub use error::{Error, TYPES};

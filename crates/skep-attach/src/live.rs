@@ -130,7 +130,9 @@ impl Live {
     /// [`Error::Gone`] if an interface went down or was removed, [`Error::System`], and [`Error::Program`] if a run failed.
     /// The counts have what was done before.
     pub fn turn(&mut self, turn: &Turn) -> Result<u64, Error> {
-        let woken = self.waker.wait(self.outlet.ports.iter().map(Port::fd), turn.wait)?;
+        let at_once = self.outlet.ports.iter().any(Port::has_more).then_some(Duration::ZERO);
+        let fds = self.outlet.ports.iter().map(Port::fd);
+        let woken = self.waker.wait(fds, at_once.or(turn.wait))?;
         if woken {
             return Ok(0);
         }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::packets::{Packets, Taken};
 use crate::tap::Tap;
+use crate::xsk::Xsk;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -17,6 +18,7 @@ pub struct Port {
 enum Way {
     Packets(Packets),
     Tap(Tap),
+    Xdp(Box<Xsk>),
 }
 
 impl Port {
@@ -45,6 +47,19 @@ impl Port {
         Ok(Self { interface, way: Way::Tap(tap) })
     }
 
+    /// An AF_XDP socket: the frames that come in on that queue are taken from the kernel, which no longer handles them. A small
+    /// program of the kernel's, in XDP's generic mode, redirects them; it is gone when the port is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::packets`] (CAP_NET_ADMIN and CAP_BPF are needed as well), [`Error::NoXdp`], [`Error::XdpTaken`], and
+    /// [`Error::NoQueue`].
+    pub fn queue(name: &str, queue: u32) -> Result<Self, Error> {
+        let interface = Interface::named(name)?.usable()?;
+        let xsk = Xsk::open(&interface, queue)?;
+        Ok(Self { interface, way: Way::Xdp(Box::new(xsk)) })
+    }
+
     /// The interface.
     pub fn interface(&self) -> &Interface {
         &self.interface
@@ -59,28 +74,37 @@ impl Port {
         match &self.way {
             Way::Packets(packets) => packets.fd(),
             Way::Tap(tap) => tap.fd(),
+            Way::Xdp(xsk) => xsk.fd(),
         }
+    }
+
+    /// Whether it has frames that a wait does not show.
+    pub(crate) fn has_more(&self) -> bool {
+        matches!(&self.way, Way::Xdp(xsk) if xsk.has_more())
     }
 
     pub(crate) fn receive(&mut self, arrival: &mut Arrival) -> Result<Taken, Error> {
         match &mut self.way {
             Way::Packets(packets) => packets.receive(arrival),
             Way::Tap(tap) => tap.receive(arrival),
+            Way::Xdp(xsk) => xsk.receive(arrival),
         }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8], offload: &Offload) -> io::Result<()> {
-        match &self.way {
+        match &mut self.way {
             Way::Packets(packets) => packets.send(&offload.header(), bytes),
             Way::Tap(tap) => tap.send(&offload.header(), bytes),
+            Way::Xdp(xsk) => xsk.send(bytes),
         }
     }
 
     /// The number of frames since the last call that came in and found no room.
-    pub(crate) fn dropped(&self) -> u64 {
-        match &self.way {
+    pub(crate) fn dropped(&mut self) -> u64 {
+        match &mut self.way {
             Way::Packets(packets) => packets.dropped(),
             Way::Tap(_) => 0,
+            Way::Xdp(xsk) => xsk.dropped(),
         }
     }
 }

@@ -33,13 +33,20 @@ pub(crate) struct Args {
     /// The interface whose frames are run; several times: several, and the program redirects between them.
     #[arg(long, value_name = "IF", required = true)]
     dev: Vec<String>,
-    /// How frames are had: `afpacket` runs copies of what comes in; `tap` makes a TAP device, and what this machine sends
-    /// to it is run.
+    /// How frames are had: `afpacket` runs copies of what comes in; `afxdp` takes what comes in on a queue from the kernel;
+    /// `tap` makes a TAP device, and what this machine sends to it is run.
     #[arg(long, value_enum, default_value_t = Mode::Afpacket)]
     mode: Mode,
     /// Connect the TAP device with this interface: what the program passes goes on to the other one, in both directions.
     #[arg(long, value_name = "IF")]
     uplink: Option<String>,
+    /// The queue, with --mode afxdp: the number of one, from 0.
+    #[arg(long, value_name = "N")]
+    queue: Option<u32>,
+    /// With --mode afxdp: what the program passes comes in at this TAP device, which is made, and what this machine sends to it
+    /// goes out of the interface if the program passes it.
+    #[arg(long, value_name = "IF")]
+    tap: Option<String>,
     /// The program to run; optional if the object has only one.
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
@@ -104,6 +111,7 @@ fn attachable(name: &str) -> Result<&'static ProgramType, String> {
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     Afpacket,
+    Afxdp,
     Tap,
 }
 
@@ -123,7 +131,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let program = &module.programs()[0];
     let engine = if args.interp { Engine::Interpreter } else { Engine::Jit };
     let mut live = Live::new(program, ports(args)?)?.engine(engine);
-    if args.uplink.is_some() {
+    if args.uplink.is_some() || args.tap.is_some() {
         live = live.connect(0, 1);
     }
     let mut samples = Samples::open(&module)?;
@@ -145,7 +153,13 @@ fn check(args: &Args) -> Result<(), Failure> {
         Mode::Tap if args.dev.len() > 1 => {
             usage("--mode tap takes one --dev, the TAP device; name the other interface with --uplink")
         }
-        Mode::Afpacket if args.uplink.is_some() => usage("--uplink is for --mode tap"),
+        Mode::Afpacket | Mode::Afxdp if args.uplink.is_some() => usage("--uplink is for --mode tap"),
+        Mode::Afpacket | Mode::Tap if args.tap.is_some() => usage("--tap is for --mode afxdp"),
+        Mode::Afpacket | Mode::Tap if args.queue.is_some() => usage("--queue is for --mode afxdp"),
+        Mode::Afxdp if args.tap.is_some() && args.dev.len() > 1 => {
+            usage("--tap connects one interface: give one --dev")
+        }
+        Mode::Afxdp if args.promisc => usage("--promisc is for --mode afpacket: ip link set IF promisc on"),
         _ => Ok(()),
     }
 }
@@ -182,6 +196,14 @@ fn ports(args: &Args) -> Result<Vec<Port>, Failure> {
         Mode::Afpacket => {
             for name in &args.dev {
                 ports.push(Port::packets(name, args.promisc)?);
+            }
+        }
+        Mode::Afxdp => {
+            for name in &args.dev {
+                ports.push(Port::queue(name, args.queue.unwrap_or(0))?);
+            }
+            if let Some(name) = &args.tap {
+                ports.push(Port::tap(name)?);
             }
         }
         Mode::Tap => {

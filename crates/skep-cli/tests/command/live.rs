@@ -207,6 +207,50 @@ fn a_tap_device_and_an_uplink_are_a_bump_in_the_wire() {
 }
 
 #[test]
+fn the_frames_of_a_queue_are_taken_and_passed_on_to_a_device() {
+    in_network("AF_XDP", &[("a", "b"), ("c", "d")], || {
+        let (kernel, target) = (Raw::open("a"), format!("target={}", index("c")));
+        let options = ["--mode", "afxdp", "--dev", "a", "--dev", "c", "--set", &target];
+        let attached = Attached::start("live", &options);
+        let (b, d) = (Raw::open("b"), Raw::open("d"));
+        for (order, number) in [(PASS, 1), (DROP, 2), (BACK, 3), (ELSEWHERE, 4), (BACK, 5)] {
+            b.send(&frame(ONE, TWO, order, number));
+        }
+        assert_eq!(b.receive(EXPERIMENT), plain(frame(TWO, ONE, BACK, 3)));
+        assert_eq!(b.receive(EXPERIMENT), plain(frame(TWO, ONE, BACK, 5)));
+        assert_eq!(d.receive(EXPERIMENT), plain(frame(ONE, TWO, ELSEWHERE, 4)));
+        // More than there is memory for at once.
+        for number in 0..3000 {
+            b.send(&frame(ONE, TWO, BACK, number as u8));
+            assert_eq!(b.receive(EXPERIMENT), plain(frame(TWO, ONE, BACK, number as u8)));
+        }
+        let totals = attached.interrupt();
+        assert_eq!([PASS, DROP, BACK, ELSEWHERE].map(|order| seen(&totals, order)), [1, 1, 3002, 1]);
+        // The kernel has had none of them, and has those that come now.
+        b.send(&frame(ONE, TWO, PASS, 99));
+        assert_eq!(kernel.receive(EXPERIMENT), plain(frame(ONE, TWO, PASS, 99)));
+
+        let options = ["--mode", "afxdp", "--dev", "a", "--queue", "0", "--tap", "host"];
+        let attached = Attached::start("live", &options);
+        skep_testkit::wait_for_link("host");
+        let host = Raw::open("host");
+        for (from, to) in [(&b, &host), (&host, &b)] {
+            from.send(&frame(ONE, TWO, DROP, 1));
+            from.send(&frame(ONE, TWO, PASS, 2));
+            assert_eq!(to.receive(EXPERIMENT), plain(frame(ONE, TWO, PASS, 2)));
+        }
+        let second =
+            ["attach", &object("live"), "--prog", "live", "--mode", "afxdp", "--dev", "a", "--seconds", "9"];
+        let second = from_output(&command().args(second).output().unwrap());
+        second.refused(1, &["the interface a has an XDP program, or an AF_XDP socket"]);
+        attached.interrupt();
+        let queue =
+            ["attach", &object("live"), "--prog", "live", "--mode", "afxdp", "--dev", "a", "--queue", "99"];
+        from_output(&command().args(queue).output().unwrap()).refused(1, &["a has no queue 99", "ethtool"]);
+    });
+}
+
+#[test]
 fn a_number_of_frames_and_a_signal_end_the_run_with_totals() {
     in_network("the end of a run on live traffic", &[("a", "b")], || {
         let attached = Attached::start("live", &["--dev", "a", "--count", "3"]);

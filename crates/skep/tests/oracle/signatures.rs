@@ -18,7 +18,7 @@ impl Keys for Eager {
 }
 
 /// Takes the bytes as a signature, and as certificates.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let mut trusted = Certificates::new();
     for certificate in CERTIFICATES {
         trusted.add(certificate).expect("a certificate");

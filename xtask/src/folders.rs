@@ -212,6 +212,10 @@ const FLOWS: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
+    (
+        "crates/skep-attach/src",
+        &["sys", "error", "interface", "arrival", "packets", "tap", "kernel", "xsk", "port", "waker", "live"],
+    ),
 ];
 
 /// Imports against the order.

@@ -26,7 +26,7 @@
 //!
 //! A packet socket gets copies of frames: the kernel handles the originals whatever the program says. "pass" and "drop" are
 //! counted, XDP_TX and redirections send the copy. A TAP device is different: it hands the frames over, and only what the
-//! program passes gets on ([`Live::connect`]).
+//! program passes gets on ([`Live::connect`]). So does an AF_XDP socket, for the frames of one queue.
 //!
 //! # What would break it
 //!

@@ -100,13 +100,16 @@ impl Xsk {
             // SAFETY: packets are in `received` alone, which is dropped before the memory, and each is freed below.
             unsafe { ring.recv(&self.umem, &mut self.received) };
         }
-        let Some(packet) = self.received.pop_back() else { return Ok(Taken::Nothing) };
+        let failed = |source| classify(&self.name, "receiving packets from", CAPABILITIES, source);
+        let Some(packet) = self.received.pop_back() else {
+            return sys::check(self.fd()).map(|()| Taken::Nothing).map_err(failed);
+        };
         let len = packet.len();
         arrival.room()[..len].copy_from_slice(&packet);
         self.umem.free_packet(packet);
         // SAFETY: the memory is dropped after the socket.
         let filled = unsafe { self.rings.fill_ring.enqueue(&mut self.umem, 1, true) };
-        filled.map_err(|source| classify(&self.name, "receiving packets from", CAPABILITIES, source))?;
+        filled.map_err(failed)?;
         arrival.take(len, 0, None, &[0; sys::HEADER]);
         Ok(Taken::Frame)
     }

@@ -271,15 +271,18 @@ fn a_number_of_frames_and_a_signal_end_the_run_with_totals() {
 
 #[test]
 fn an_interface_that_disappears_ends_the_run_with_totals_and_the_reason() {
-    in_network("an interface that disappears", &[("a", "b")], || {
-        let attached = Attached::start("live", &["--dev", "a"]);
-        let b = Raw::open("b");
-        b.send(&frame(ONE, TWO, BACK, 1));
-        assert_eq!(b.receive(EXPERIMENT), plain(frame(TWO, ONE, BACK, 1)));
-        ip("link del dev a");
-        let (totals, status, error) = attached.end();
-        assert_eq!((status, &totals["verdicts"]["tx"]), (Some(1), &1.into()));
-        assert!(error.contains("the interface a went down or was removed during the run"), "{error}");
+    in_network("an interface that disappears", &[("a", "b"), ("c", "d")], || {
+        for (mode, here, there) in [("afpacket", "a", "b"), ("afxdp", "c", "d")] {
+            let attached = Attached::start("live", &["--dev", here, "--mode", mode]);
+            let peer = Raw::open(there);
+            peer.send(&frame(ONE, TWO, BACK, 1));
+            assert_eq!(peer.receive(EXPERIMENT), plain(frame(TWO, ONE, BACK, 1)), "{mode}");
+            ip(&format!("link del dev {here}"));
+            let (totals, status, error) = attached.end();
+            assert_eq!((status, &totals["verdicts"]["tx"]), (Some(1), &1.into()), "{mode}");
+            let expected = format!("the interface {here} went down or was removed during the run");
+            assert!(error.contains(&expected), "{error}");
+        }
     });
 }
 

@@ -49,8 +49,8 @@ pub fn elf_load(data: &[u8]) {
     load::check(data);
 }
 
-/// Any bytes are refused as a signature of a content that nobody signed, and as a list of certificates are one or are refused.
-/// Start from real ones: `cargo fuzz run signatures CORPUS ../crates/skep/tests/signatures`.
+/// Any bytes are refused as a signature of a content that nobody signed, and as a list of certificates are one or are
+/// refused. Start from real ones: `cargo fuzz run signatures CORPUS ../crates/skep/tests/signatures`.
 pub fn signatures(data: &[u8]) {
     signed::check(data);
 }

@@ -1,7 +1,7 @@
 //! Tests over network interfaces: a namespace for each test, and frames as bytes.
 //!
-//! A namespace belongs to a thread, and to the processes that it starts. It goes with them, and its interfaces with it, so
-//! names cannot collide and nothing is left behind.
+//! A namespace belongs to a thread, and to the processes that it starts. It goes with them, and its interfaces with
+//! it, so names cannot collide and nothing is left behind.
 
 use crate::skip::skip;
 use libc::{c_int, sockaddr_ll};
@@ -143,8 +143,8 @@ impl Raw {
         self.send_behind([0; HEADER], frame);
     }
 
-    /// Sends a frame as a stack does that leaves the checksum to the device: `field` has the sum of the pseudo header, and
-    /// what is summed begins at `start`.
+    /// Sends a frame as a stack does that leaves the checksum to the device: `field` has the sum of the pseudo
+    /// header, and what is summed begins at `start`.
     ///
     /// # Panics
     ///

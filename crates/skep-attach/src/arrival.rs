@@ -1,17 +1,18 @@
 //! A frame as a port received it, and the work on it that the kernel left to the device.
 //!
-//! Linux does not finish a frame that it expects a device to finish. A VLAN tag may be beside the frame, a checksum may have
-//! only its first part, and a packet may be one that the device is to cut into segments. A packet socket tells about the last
-//! two in a header before each frame, `struct virtio_net_hdr`:
+//! Linux does not finish a frame that it expects a device to finish. A VLAN tag may be beside the frame, a checksum
+//! may have only its first part, and a packet may be one that the device is to cut into segments. A packet socket
+//! tells about the last two in a header before each frame, `struct virtio_net_hdr`:
 //!
 //! ```text
 //!   flags | kind of segments | length of the headers | size of a segment | start of the sum | its field, from there
 //!   1       1                  2                       2                   2                  2   bytes
 //! ```
 //!
-//! A program should see what would be on the wire: checksums of single frames are completed here, and XDP programs find the tag
-//! in the frame. A packet of segments stays whole, as XDP's generic mode and tc programs of Linux see it. It can be sent with the
-//! header that it came with while its length is the same; otherwise the header's positions would be wrong.
+//! A program should see what would be on the wire: checksums of single frames are completed here, and XDP programs
+//! find the tag in the frame. A packet of segments stays whole, as XDP's generic mode and tc programs of Linux see
+//! it. It can be sent with the header that it came with while its length is the same; otherwise the header's
+//! positions would be wrong.
 
 use crate::sys::HEADER;
 use skep::Vlan;
@@ -28,7 +29,8 @@ const SUM_IS_RIGHT: u8 = 2;
 /// What the kernel left to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Where the sum of a checksum begins that has only its first part, and where its field is, in bytes from the frame's start.
+    /// Where the sum of a checksum begins that has only its first part, and where its field is, in bytes from the
+    /// frame's start.
     pub partial: Option<(u16, u16)>,
     /// Whether the checksum was found to be right.
     pub correct: bool,

@@ -1,8 +1,10 @@
-//! The few programs of the kernel's own that an AF_XDP socket needs: a map with the socket, and a program that redirects to it.
+//! The few programs of the kernel's own that an AF_XDP socket needs: a map with the socket, and a program that
+//! redirects to it.
 //!
-//! Frames reach such a socket only by a program of the kernel (`bpf_redirect_map` into a map of kind xskmap). This is the smallest
-//! one: frames of the queue go to the socket, those of others pass. It is attached by a link, in the generic mode that every
-//! driver has. The kernel detaches it when the link's descriptor is closed, even if this process is killed.
+//! Frames reach such a socket only by a program of the kernel (`bpf_redirect_map` into a map of kind xskmap). This is
+//! the smallest one: frames of the queue go to the socket, those of others pass. It is attached by a link, in the
+//! generic mode that every driver has. The kernel detaches it when the link's descriptor is closed, even if this
+//! process is killed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -93,7 +95,8 @@ impl Redirection {
             license: c"Dual MIT/GPL".as_ptr().expose_provenance() as u64,
             ..Load::default()
         };
-        // SAFETY: the command's structure; code and licence live through the call, and the code has that many instructions.
+        // SAFETY: the command's structure; code and licence live through the call, and the code has that many
+        // instructions.
         let program = unsafe { created(PROG_LOAD, &mut load) }?;
         let mut attach =
             Attach { program: program.as_raw_fd() as u32, interface, kind: AT_XDP, flags: GENERIC_MODE };
@@ -126,8 +129,8 @@ fn code(map: i32) -> [u64; 6] {
 ///
 /// # Safety
 ///
-/// `attr` is the structure of that command, and what its addresses lead to lives through the call and is as large as the
-/// command assumes.
+/// `attr` is the structure of that command, and what its addresses lead to lives through the call and is as large as
+/// the command assumes.
 unsafe fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
     // SAFETY: the caller's promise; bytes beyond the structure count as zero (bpf(2)).
     let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };

@@ -6,8 +6,9 @@
 //!        +-------------- sent back, redirected, passed on <------------+
 //! ```
 //!
-//! A [`Port`] is an interface that frames come from and go to. A [`Live`] runs one program over the frames of all its ports.
-//! Everything happens in the caller's thread: [`Live::turn`] waits until frames are there and runs the program on each.
+//! A [`Port`] is an interface that frames come from and go to. A [`Live`] runs one program over the frames of all its
+//! ports. Everything happens in the caller's thread: [`Live::turn`] waits until frames are there and runs the program
+//! on each.
 //!
 //! ```no_run
 //! use skep_attach::{Live, Port, Turn};
@@ -24,9 +25,10 @@
 //!
 //! # What a program can decide
 //!
-//! A packet socket gets copies of frames: the kernel handles the originals whatever the program says. "pass" and "drop" are
-//! counted, XDP_TX and redirections send the copy. A TAP device is different: it hands the frames over, and only what the
-//! program passes gets on ([`Live::connect`]). So does an AF_XDP socket, for the frames of one queue.
+//! A packet socket gets copies of frames: the kernel handles the originals whatever the program says. "pass" and
+//! "drop" are counted, XDP_TX and redirections send the copy. A TAP device is different: it hands the frames over,
+//! and only what the program passes gets on ([`Live::connect`]). So does an AF_XDP socket, for the frames of one
+//! queue.
 //!
 //! # What would break it
 //!

@@ -60,8 +60,8 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongType`] for programs that do not run on frames; [`Error::Twice`]; [`Error::Wait`] if the process has
-    /// no descriptors left.
+    /// [`Error::WrongType`] for programs that do not run on frames; [`Error::Twice`]; [`Error::Wait`] if the process
+    /// has no descriptors left.
     pub fn new(program: &Program, ports: Vec<Port>) -> Result<Self, Error> {
         let program_type = program.program_type().name;
         if !TYPES.contains(&program_type) {
@@ -92,7 +92,8 @@ impl Live {
     }
 
     /// Sends the frames of each of two ports, by their places in the list, out of the other one if the program passes
-    /// them: a bump in the wire. Frames of a packet socket are copies, so the interface behind it should have no addresses.
+    /// them: a bump in the wire. Frames of a packet socket are copies, so the interface behind it should have no
+    /// addresses.
     ///
     /// # Panics
     ///
@@ -127,8 +128,8 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if an interface went down or was removed, [`Error::System`], and [`Error::Program`] if a run failed.
-    /// The counts have what was done before.
+    /// [`Error::Gone`] if an interface went down or was removed, [`Error::System`], and [`Error::Program`] if a run
+    /// failed. The counts have what was done before.
     pub fn turn(&mut self, turn: &Turn) -> Result<u64, Error> {
         let at_once = self.outlet.ports.iter().any(Port::has_more).then_some(Duration::ZERO);
         let fds = self.outlet.ports.iter().map(Port::fd);

@@ -67,7 +67,8 @@ impl Packets {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(Taken::Nothing),
                     Some(libc::EINTR) => {}
-                    // A packet of segments for which there is no header, as of SCTP. The kernel has taken it off the queue.
+                    // A packet of segments for which there is no header, as of SCTP. The kernel has taken it off the
+                    // queue.
                     Some(libc::EINVAL) => return Ok(Taken::Unreadable),
                     _ => return Err(classify(&self.name, "receiving packets from", CAPABILITY, error)),
                 },

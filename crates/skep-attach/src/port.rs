@@ -22,33 +22,34 @@ enum Way {
 }
 
 impl Port {
-    /// A packet socket on that interface: it gets copies of the frames that come in, and sends frames. `promiscuous`: those
-    /// for other machines as well, which come in only then on most networks.
+    /// A packet socket on that interface: it gets copies of the frames that come in, and sends frames. `promiscuous`:
+    /// those for other machines as well, which come in only then on most networks.
     ///
     /// # Errors
     ///
-    /// [`Error::NoInterface`], [`Error::Down`], [`Error::NotEthernet`], [`Error::Permission`] (the capability CAP_NET_RAW is
-    /// needed), and [`Error::System`].
+    /// [`Error::NoInterface`], [`Error::Down`], [`Error::NotEthernet`], [`Error::Permission`] (the capability
+    /// CAP_NET_RAW is needed), and [`Error::System`].
     pub fn packets(name: &str, promiscuous: bool) -> Result<Self, Error> {
         let interface = Interface::named(name)?.usable()?;
         let packets = Packets::open(&interface, promiscuous)?;
         Ok(Self { interface, way: Way::Packets(packets) })
     }
 
-    /// The TAP device of that name, created unless it exists: frames that this machine sends to it come here, and those sent
-    /// here come in there. A device that was created is removed when the port is dropped.
+    /// The TAP device of that name, created unless it exists: frames that this machine sends to it come here, and
+    /// those sent here come in there. A device that was created is removed when the port is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Name`], [`Error::NoTap`], [`Error::TapTaken`], [`Error::Permission`] (the capability CAP_NET_ADMIN is needed
-    /// to create one), and [`Error::System`].
+    /// [`Error::Name`], [`Error::NoTap`], [`Error::TapTaken`], [`Error::Permission`] (the capability CAP_NET_ADMIN is
+    /// needed to create one), and [`Error::System`].
     pub fn tap(name: &str) -> Result<Self, Error> {
         let (tap, interface) = Tap::open(name)?;
         Ok(Self { interface, way: Way::Tap(tap) })
     }
 
-    /// An AF_XDP socket: the frames that come in on that queue are taken from the kernel, which no longer handles them. A small
-    /// program of the kernel's, in XDP's generic mode, redirects them; it is gone when the port is dropped.
+    /// An AF_XDP socket: the frames that come in on that queue are taken from the kernel, which no longer handles
+    /// them. A small program of the kernel's, in XDP's generic mode, redirects them; it is gone when the port is
+    /// dropped.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! System calls that the standard library and rustix lack: requests about interfaces, packet sockets, TAP devices.
 //!
-//! All `unsafe` code of packet sockets and TAP devices is here; that of AF_XDP is in `xsk` and `kernel`. Each function passes the kernel addresses of values that it
-//! owns or borrows for the call, with their true sizes.
+//! All `unsafe` code of packet sockets and TAP devices is here; that of AF_XDP is in `xsk` and `kernel`. Each
+//! function passes the kernel addresses of values that it owns or borrows for the call, with their true sizes.
 
 use libc::{c_int, c_uint};
 use std::ffi::{CStr, CString};
@@ -193,7 +193,8 @@ pub(crate) fn receive(
     Ok(Received { bytes: bytes as usize, cut, kind: address.sll_pkttype, aux })
 }
 
-/// What is wrong with a socket that receives by shared memory: it does not tell in any other way that its interface is gone.
+/// What is wrong with a socket that receives by shared memory: it does not tell in any other way that its interface
+/// is gone.
 pub(crate) fn check(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: nothing is received, so there is no buffer.
     let result = unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };

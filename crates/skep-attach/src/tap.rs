@@ -1,7 +1,7 @@
 //! A TAP device: what this machine sends to it is read here, and what is written here comes in there.
 //!
-//! Linux has `/dev/net/tun` for both TUN and TAP; `Documentation/networking/tuntap.rst` describes it. No offloads are asked
-//! for, so frames that are read are finished: checksummed, not longer than the device's MTU, tags inside.
+//! Linux has `/dev/net/tun` for both TUN and TAP; `Documentation/networking/tuntap.rst` describes it. No offloads are
+//! asked for, so frames that are read are finished: checksummed, not longer than the device's MTU, tags inside.
 
 use crate::arrival::Arrival;
 use crate::error::{Error, classify};

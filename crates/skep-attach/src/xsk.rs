@@ -1,15 +1,16 @@
 //! An AF_XDP socket on one queue of an interface: the frames of the queue go to it, and not to the kernel.
 //!
-//! The rings and the memory that the kernel shares are those of the crate `xdp`, in copy mode, which every driver has. Frames are
-//! copied out of the shared memory before a program sees them, so that nothing but this file depends on how long they stay there.
+//! The rings and the memory that the kernel shares are those of the crate `xdp`, in copy mode, which every driver
+//! has. Frames are copied out of the shared memory before a program sees them, so that nothing but this file depends
+//! on how long they stay there.
 //!
 //! ```text
 //!   fill ring --frames to fill--> kernel --receive ring--> here, copied; the frame goes to the fill ring again
 //!   here, copied --send ring--> kernel --completion ring--> the frame is free
 //! ```
 //!
-//! A frame is in one of these places at a time; this is what keeps the memory sound. Half of the frames are for each direction,
-//! so that what is received cannot take all of them.
+//! A frame is in one of these places at a time; this is what keeps the memory sound. Half of the frames are for each
+//! direction, so that what is received cannot take all of them.
 
 use crate::arrival::Arrival;
 use crate::error::{Error, classify};
@@ -42,8 +43,8 @@ pub(crate) struct Xsk {
     lost: u64,
 }
 
-// SAFETY: the memory and the rings belong to this value alone, and every method that touches them takes `&mut self`; the
-// kernel, at the other end, does not care which thread it is.
+// SAFETY: the memory and the rings belong to this value alone, and every method that touches them takes `&mut self`;
+// the kernel, at the other end, does not care which thread it is.
 unsafe impl Send for Xsk {}
 
 impl Xsk {

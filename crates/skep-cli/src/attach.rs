@@ -1,7 +1,7 @@
 //! `skep attach`: a program over the frames of network interfaces.
 //!
-//! With `--json`, each line of standard output is one document: `attached` when frames come in, `counts` once in a second, and
-//! `totals` at the end. A reader that closes the pipe ends the run.
+//! With `--json`, each line of standard output is one document: `attached` when frames come in, `counts` once in a
+//! second, and `totals` at the end. A reader that closes the pipe ends the run.
 
 mod report;
 
@@ -33,18 +33,19 @@ pub(crate) struct Args {
     /// The interface whose frames are run; several times: several, and the program redirects between them.
     #[arg(long, value_name = "IF", required = true)]
     dev: Vec<String>,
-    /// How frames are had: `afpacket` runs copies of what comes in; `afxdp` takes what comes in on a queue from the kernel;
-    /// `tap` makes a TAP device, and what this machine sends to it is run.
+    /// How frames are had: `afpacket` runs copies of what comes in; `afxdp` takes what comes in on a queue from the
+    /// kernel; `tap` makes a TAP device, and what this machine sends to it is run.
     #[arg(long, value_enum, default_value_t = Mode::Afpacket)]
     mode: Mode,
-    /// Connect the TAP device with this interface: what the program passes goes on to the other one, in both directions.
+    /// Connect the TAP device with this interface: what the program passes goes on to the other one, in both
+    /// directions.
     #[arg(long, value_name = "IF")]
     uplink: Option<String>,
     /// The queue, with --mode afxdp: the number of one, from 0.
     #[arg(long, value_name = "N")]
     queue: Option<u32>,
-    /// With --mode afxdp: what the program passes comes in at this TAP device, which is made, and what this machine sends to it
-    /// goes out of the interface if the program passes it.
+    /// With --mode afxdp: what the program passes comes in at this TAP device, which is made, and what this machine
+    /// sends to it goes out of the interface if the program passes it.
     #[arg(long, value_name = "IF")]
     tap: Option<String>,
     /// The program to run; optional if the object has only one.
@@ -219,7 +220,8 @@ fn ports(args: &Args) -> Result<Vec<Port>, Failure> {
     Ok(ports)
 }
 
-/// Runs until it is time to end. Returns the failure that ended it, if one did: the counts until then are still worth a report.
+/// Runs until it is time to end. Returns the failure that ended it, if one did: the counts until then are still worth
+/// a report.
 fn watch(
     args: &Args,
     live: &mut Live,

@@ -604,8 +604,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Loads only objects that somebody signed whom these keys trust: see [`signature`](crate::signature). Each load checks
-    /// the signature first, of the bytes that it loads.
+    /// Loads only objects that somebody signed whom these keys trust: see [`signature`](crate::signature). Each load
+    /// checks the signature first, of the bytes that it loads.
     #[cfg(feature = "signatures")]
     #[must_use]
     pub fn require_signatures(mut self, keys: impl crate::signature::Keys + 'static) -> Self {

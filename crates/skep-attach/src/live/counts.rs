@@ -33,8 +33,8 @@ pub struct Passage {
     pub sent_bytes: u64,
     /// Frames that came in while there was no room for more: the program was too slow for them.
     pub dropped: u64,
-    /// Frames that could not be read: longer than 128 KiB, or packets of segments of a kind that Linux does not describe
-    /// to packet sockets, as of SCTP.
+    /// Frames that could not be read: longer than 128 KiB, or packets of segments of a kind that Linux does not
+    /// describe to packet sockets, as of SCTP.
     pub unreadable: u64,
 }
 
@@ -46,8 +46,8 @@ pub enum Lost {
     NoPort,
     /// The program redirects it, and no helper said where.
     Nowhere,
-    /// The program redirects it to what frames cannot be sent to from here: into an interface of the kernel, to a socket,
-    /// to a neighbour.
+    /// The program redirects it to what frames cannot be sent to from here: into an interface of the kernel, to a
+    /// socket, to a neighbour.
     Unreachable,
     /// It is longer than the interface's MTU.
     TooLong,

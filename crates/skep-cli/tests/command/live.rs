@@ -167,7 +167,8 @@ fn checksums_that_were_left_to_the_device_are_complete_when_a_program_sends_the_
         let b = Raw::open("b");
         let mut sent = frame(ONE, TWO, BACK, 1);
         sent.truncate(34);
-        // The sum begins at byte 34, as in UDP over IPv4: two words, the field with the pseudo header's sum, and a word.
+        // The sum begins at byte 34, as in UDP over IPv4: two words, the field with the pseudo header's sum, and a
+        // word.
         sent.extend([0x12, 0x34, 0x00, 0x01, 0x00, 0x10, 0xff, 0x00]);
         sent.resize(64, 0);
         b.send_unfinished(&sent, 34, 38);

@@ -59,7 +59,8 @@ pub enum SignatureFault {
         /// What is wrong with it.
         why: String,
     },
-    /// The signature, or what it says of the content, is wrong: the object was changed, or the signature is another one's.
+    /// The signature, or what it says of the content, is wrong: the object was changed, or the signature is another
+    /// one's.
     #[error("the signature of {signer} is wrong: {why}")]
     Wrong {
         /// The subject of the trusted certificate.

@@ -1,6 +1,7 @@
 //! The bytes that an object was made from, for the check of a signature.
 //!
-//! They are those that were parsed, and nothing changes them: no second read of a file comes between the check and the load.
+//! They are those that were parsed, and nothing changes them: no second read of a file comes between the check and
+//! the load.
 
 use super::Object;
 use crate::error::Error;
@@ -32,8 +33,8 @@ impl fmt::Debug for Content {
 }
 
 impl Object {
-    /// Gives the object its signature: a detached CMS message in DER, over the bytes that it was made from. It is checked by
-    /// loads into a runtime that requires signatures
+    /// Gives the object its signature: a detached CMS message in DER, over the bytes that it was made from. It is
+    /// checked by loads into a runtime that requires signatures
     /// ([`RuntimeBuilder::require_signatures`](crate::RuntimeBuilder::require_signatures)), and by
     /// [`Object::verify_signature`].
     #[must_use]

@@ -32,7 +32,8 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const ACCEPTED: &str = "RSA with 2048 to 8192 bits (PKCS#1 1.5, or PSS with a salt as long as the digest), ECDSA on P-256 and \
                         P-384, and Ed25519 are, with SHA-256, SHA-384 or SHA-512";
 
-/// `RSASSA-PSS-params` of RFC 4055. The defaults mean SHA-1, which is not accepted, so nothing may be left out but the trailer.
+/// `RSASSA-PSS-params` of RFC 4055. The defaults mean SHA-1, which is not accepted, so nothing may be left out but
+/// the trailer.
 #[derive(Sequence)]
 struct PssParameters {
     #[asn1(context_specific = "0", tag_mode = "EXPLICIT")]

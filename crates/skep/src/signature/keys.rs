@@ -9,8 +9,8 @@ use x509_cert::ext::pkix::SubjectKeyIdentifier;
 
 /// Who is trusted to sign. Called in each load; may look into a store that changes.
 pub trait Keys: Send + Sync {
-    /// The certificate of this signer (X.509, DER), if what it signs may be loaded. Certificates that were revoked are not
-    /// returned. The load checks that it is the signer's.
+    /// The certificate of this signer (X.509, DER), if what it signs may be loaded. Certificates that were revoked
+    /// are not returned. The load checks that it is the signer's.
     fn trusted(&self, signer: &SignerId) -> Option<Vec<u8>>;
 
     /// The time at which certificates must be valid.

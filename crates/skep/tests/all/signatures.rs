@@ -1,4 +1,5 @@
-//! Signed objects: what OpenSSL signs is loaded, and nothing else, whatever an attacker makes of objects and signatures.
+//! Signed objects: what OpenSSL signs is loaded, and nothing else, whatever an attacker makes of objects and
+//! signatures.
 //!
 //! `tests/signatures/make` made the files.
 
@@ -344,6 +345,22 @@ fn a_runtime_that_requires_signatures_loads_nothing_else() {
     assert!(refused(&made).contains("not made from bytes"));
     // Others load as they always did.
     Runtime::new().unwrap().load(&object).unwrap();
+}
+
+#[test]
+fn bare_instructions_are_signed_as_linux_has_it() {
+    let runtime = Runtime::builder().require_signatures(trusting(&["rsa"])).build().unwrap();
+    let xdp = skep::abi::ProgramType::from_name("xdp").unwrap();
+    let load = |bytes: &[u8]| {
+        let object = Object::from_bytecode("two", xdp, bytes).unwrap();
+        runtime.load(&object.with_signature(&file("instructions-as-bpftool")))
+    };
+    let module = load(&file("instructions")).unwrap();
+    assert_eq!(module.programs()[0].run(&mut skep::Packet::new(&[0; 64])).unwrap(), 2);
+    let mut other = file("instructions");
+    other[4] = 3;
+    let Err(Error::Signature { fault, .. }) = load(&other) else { panic!("another program") };
+    assert!(matches!(fault, SignatureFault::Wrong { .. }), "{fault}");
 }
 
 /// What `cargo xtask fuzz signatures` does for longer.

@@ -22,6 +22,8 @@ mod model;
 mod packets;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
 mod roundtrip;
+#[path = "../../crates/skep/tests/oracle/signatures.rs"]
+mod signed;
 #[path = "../../crates/skep/tests/oracle/sys.rs"]
 mod sys;
 
@@ -45,6 +47,12 @@ pub fn btf_ask(data: &[u8]) {
 /// get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);
+}
+
+/// Any bytes are refused as a signature of a content that nobody signed, and as a list of certificates are one or are
+/// refused. Start from real ones: `cargo fuzz run signatures CORPUS ../crates/skep/tests/signatures`.
+pub fn signatures(data: &[u8]) {
+    signed::check(data);
 }
 
 /// Helpers over packets do the same in both engines, whatever their arguments. `data` decides about packet and helpers.

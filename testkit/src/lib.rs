@@ -15,6 +15,7 @@ pub mod bpf;
 mod forked;
 mod interrupt;
 mod linux;
+mod network;
 mod refusal;
 mod skip;
 mod tool;
@@ -27,6 +28,7 @@ pub use linux::{
     Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
     possible_cpus, turn_to_ask,
 };
+pub use network::{Caught, Raw, in_network, ip, wait_for_link};
 pub use refusal::Refusal;
 pub use skip::{Hidden, fewer_if_emulated, hidden, is_emulated, say, skip};
 pub use tool::answer;

@@ -162,6 +162,7 @@ const FLOWS: &[(&str, &[&str])] = &[
         &[
             "steps",
             "error",
+            "signature",
             "tenant",
             "stats",
             "budget",
@@ -228,6 +229,10 @@ const FLOWS: &[(&str, &[&str])] = &[
             "runtime",
             "verify",
         ],
+    ),
+    (
+        "crates/skep-attach/src",
+        &["sys", "error", "interface", "arrival", "packets", "tap", "kernel", "xsk", "port", "waker", "live"],
     ),
 ];
 

@@ -17,7 +17,7 @@ use crate::process::{self, Outcome, Process};
 use crate::{arrows, folders, package, tools, workspace};
 
 /// The crates that may use `unsafe`. All others have `#![forbid(unsafe_code)]`.
-pub(crate) const MAY_USE_UNSAFE: [&str; 12] = [
+pub(crate) const MAY_USE_UNSAFE: [&str; 13] = [
     "skep-rcu",
     "skep-text",
     "skep-mem",
@@ -26,6 +26,7 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 12] = [
     "skep-interp",
     "skep-preload",
     "skep-exec",
+    "skep-attach",
     "skep",
     "skep-capi",
     "skep-bench",

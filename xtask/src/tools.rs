@@ -27,10 +27,9 @@ struct Need {
 
 const BPF: &str = "compiling the BPF examples";
 const CLIENTS: &str = "applications under the supervisor";
-
 const PYTHON: &str = "the Python package";
 
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 15] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
@@ -43,6 +42,7 @@ const NEEDS: [Need; 14] = [
     Need { file: "python3", package: "python3", purpose: CLIENTS },
     Need { file: "make", package: "make", purpose: CLIENTS },
     Need { file: "pkg-config", package: "pkg-config", purpose: CLIENTS },
+    Need { file: "ip", package: "iproute2", purpose: "programs on live traffic" },
     Need { file: "strace", package: "strace", purpose: CLIENTS },
     Need { file: VENV, package: "python3-venv", purpose: PYTHON },
 ];

@@ -42,6 +42,13 @@ impl From<skep::Error> for Failure {
     }
 }
 
+#[cfg(feature = "attach")]
+impl From<skep_attach::Error> for Failure {
+    fn from(error: skep_attach::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
 impl From<capture::Error> for Failure {
     fn from(error: capture::Error) -> Self {
         Self::Refused(error.to_string())

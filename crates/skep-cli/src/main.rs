@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+#[cfg(feature = "attach")]
+mod attach;
 mod btf;
 mod capture;
 mod cfg;
@@ -27,6 +29,8 @@ mod report;
 mod run;
 mod samples;
 mod settings;
+#[cfg(feature = "signatures")]
+mod signature;
 mod skeleton;
 mod target;
 mod verify;
@@ -48,6 +52,9 @@ struct Cli {
 enum Command {
     /// Load a program and run it over a capture or on given bytes.
     Run(run::Args),
+    /// Run a program over the frames of network interfaces, in user space.
+    #[cfg(feature = "attach")]
+    Attach(Box<attach::Args>),
     /// Run an application whose system call bpf(2) is answered by skep: no root, no BPF of the kernel.
     Exec(exec::Args),
     /// Verify programs without running them.
@@ -108,6 +115,8 @@ enum Gen {
 fn main() -> ExitCode {
     let result = match Cli::parse_from(conformance::reordered(std::env::args_os())).command {
         Command::Run(args) => run::main(&args),
+        #[cfg(feature = "attach")]
+        Command::Attach(args) => attach::main(&args),
         Command::Exec(args) => {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }

@@ -45,7 +45,10 @@ impl ProgramArgs {
 
 /// Reads and parses an object file; `-` is standard input.
 pub(crate) fn open(path: &Path) -> Result<Object, Error> {
-    Object::parse(&bytes(path)?)
+    let object = Object::parse(&bytes(path)?)?;
+    #[cfg(feature = "signatures")]
+    let object = object.named(&path.display().to_string());
+    Ok(object)
 }
 
 /// The bytes of a file; `-` is standard input.

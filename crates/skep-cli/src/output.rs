@@ -37,12 +37,16 @@ pub(crate) fn file(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> 
 }
 
 fn write(text: &str) -> Result<(), Failure> {
+    write_or_closed(text).map(drop)
+}
+
+/// Writes text. Returns `false` if the pipe is closed.
+fn write_or_closed(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Refused(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::Refused(format!("cannot write to standard output: {error}"))),
     }
 }
 
@@ -62,6 +66,14 @@ pub(crate) fn xml(words: &str) -> String {
         }
     }
     out
+}
+
+/// Writes one JSON document as a line. Returns whether somebody still reads standard output.
+#[cfg(feature = "attach")]
+pub(crate) fn line(document: &impl Serialize) -> Result<bool, Failure> {
+    let mut line = serde_json::to_string(document).map_err(|error| Failure::Refused(error.to_string()))?;
+    line.push('\n');
+    write_or_closed(&line)
 }
 
 /// Writes one JSON document.

@@ -192,7 +192,7 @@ impl Loaded {
         }
     }
 
-    fn write_text(&self, out: &mut String) -> fmt::Result {
+    pub(crate) fn write_text(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "{} ({}, tag {}), {}", self.program, self.program_type, self.tag, self.engine)?;
         writeln!(
             out,
@@ -267,7 +267,7 @@ impl Report for Data {
     }
 }
 
-fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
+pub(crate) fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
     for map in maps {
         let MapReport { name, kind, entries, max_entries, .. } = map;
         if *kind == "arena" {

@@ -73,6 +73,9 @@ pub(crate) struct Args {
     /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 100 ns more.
     #[arg(long)]
     stats: bool,
+    #[cfg(feature = "signatures")]
+    #[command(flatten)]
+    signature: crate::signature::SignatureArgs,
     #[command(flatten)]
     host: HostArgs,
     /// What a function of --host returns, instead of 0.
@@ -103,6 +106,10 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Usage("standard input can be the object or the data, not both".into()));
     }
     let mut object = object::open(&args.object)?;
+    #[cfg(feature = "signatures")]
+    {
+        object = args.signature.sign(object)?;
+    }
     if args.btf.is_some() || args.settings.kconfig.is_some() {
         target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
     }
@@ -140,6 +147,10 @@ fn load(
     }
     if let Some(world) = world {
         builder = builder.world(world);
+    }
+    #[cfg(feature = "signatures")]
+    {
+        builder = args.signature.require(builder)?;
     }
     let runtime = builder.build()?;
     let contents = Contents::read(&args.maps, object)?;
@@ -288,7 +299,7 @@ fn keeps(program: &Program, verdict: u64) -> bool {
 }
 
 /// Verdicts by name, the most frequent first.
-fn verdicts(program: &Program, counts: &BTreeMap<u64, u64>) -> Vec<(String, u64)> {
+pub(crate) fn verdicts(program: &Program, counts: &BTreeMap<u64, u64>) -> Vec<(String, u64)> {
     let name = |verdict: u64| match program.program_type().verdict(verdict) {
         Some(name) => name.to_owned(),
         None => (verdict as u32).to_string(),

@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// if its types are used, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
+    #[cfg(feature = "signatures")]
+    #[command(flatten)]
+    signature: crate::signature::SignatureArgs,
     #[command(flatten)]
     host: HostArgs,
     /// Refuse memory accesses that are not aligned to their size.
@@ -141,6 +144,11 @@ const RED: Option<u8> = Some(31);
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
+    #[cfg(feature = "signatures")]
+    if args.signature.is_required() && (args.objects.len() > 1 || !args.kernels.is_empty()) {
+        let text = "--signature is for one object, and not for --kernels: verify the others one by one";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     if !args.kernels.is_empty() {
         let format = match (args.json, args.sarif) {
             (true, _) => Format::Json,
@@ -185,6 +193,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 /// The object, and which of its programs to verify.
 fn programs(args: &Args, path: &Path) -> Result<(Object, Vec<String>), Error> {
     let mut object = object::open(path)?;
+    #[cfg(feature = "signatures")]
+    {
+        object = args.signature.sign(object)?;
+        args.signature.check(&object)?;
+    }
     target::set(&mut object, &args.btf, args.kconfig.first().map(PathBuf::as_path), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {

@@ -2,9 +2,13 @@
 
 mod early;
 mod iterate;
+#[cfg(feature = "signatures")]
+mod signature;
 
 pub use early::Exhausted;
 pub use iterate::IterateFault;
+#[cfg(feature = "signatures")]
+pub use signature::{SignatureFault, SignerId};
 use skep_verifier::Refusal;
 use std::path::PathBuf;
 
@@ -23,6 +27,22 @@ pub enum Error {
     /// The bytes are not an object that skep understands.
     #[error(transparent)]
     Object(#[from] skep_elf::Error),
+    /// An object is not signed by somebody who is trusted.
+    #[cfg(feature = "signatures")]
+    #[error("cannot load {object}: {fault}")]
+    Signature {
+        /// The file, if the object was read from one.
+        object: String,
+        /// What is wrong.
+        fault: SignatureFault,
+    },
+    /// A file is no certificate.
+    #[cfg(feature = "signatures")]
+    #[error("not a certificate (X.509 in DER or PEM): {why}")]
+    Certificate {
+        /// What is wrong with it.
+        why: String,
+    },
     /// The bytes are not instructions.
     #[error(transparent)]
     Decode(#[from] skep_isa::DecodeError),

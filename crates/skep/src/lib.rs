@@ -124,6 +124,8 @@ struct Readme;
 mod sequences;
 mod shared;
 mod shown;
+#[cfg(feature = "signatures")]
+pub mod signature;
 mod slot;
 mod socket;
 #[cfg(test)]

@@ -301,6 +301,10 @@ impl<'a> Linker<'a> {
     fn load_unobserved(&mut self, accepted: &mut Vec<AuditedProgram>) -> Result<Module, Error> {
         let mut log = self.log.take();
         let shared = self.runtime.shared();
+        #[cfg(feature = "signatures")]
+        if let Some(keys) = &shared.signers {
+            self.object.verify_signature(&**keys)?;
+        }
         let helpers = |id| shared.proto(id);
         let variables = self.object.variables();
         self.check_names(&variables)?;

@@ -1,6 +1,8 @@
 //! Objects: parsed files or bytes with programs, not loaded yet.
 
 mod maps;
+#[cfg(feature = "signatures")]
+mod signed;
 
 use crate::error::Error;
 use crate::host::{self, HostType, Registered};
@@ -27,6 +29,9 @@ pub struct Object {
     /// The SHA-256 of the file.
     #[cfg(feature = "audit")]
     digest: Option<[u8; 32]>,
+    /// What was parsed, and the signature of that.
+    #[cfg(feature = "signatures")]
+    signed: signed::Content,
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +97,10 @@ impl Object {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        Self::parse(&bytes)
+        let object = Self::parse(&bytes)?;
+        #[cfg(feature = "signatures")]
+        let object = object.named(&path.display().to_string());
+        Ok(object)
     }
 
     /// Parses the bytes of an object file.
@@ -118,6 +126,8 @@ impl Object {
             digest: Some(
                 sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), bytes)).into(),
             ),
+            #[cfg(feature = "signatures")]
+            signed: signed::Content::of(bytes),
         })
     }
 
@@ -150,7 +160,10 @@ impl Object {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let insns = skep_isa::decode_bytes(bytes)?;
-        Ok(Self::assemble(name, program_type, insns, maps.into(), started))
+        let object = Self::assemble(name, program_type, insns, maps.into(), started);
+        #[cfg(feature = "signatures")]
+        let object = Self { signed: signed::Content::of(bytes), ..object };
+        Ok(object)
     }
 
     /// Takes decoded instructions as a program without maps. Functions are found through the instructions
@@ -176,6 +189,8 @@ impl Object {
             parse: started.elapsed(),
             #[cfg(feature = "audit")]
             digest: None,
+            #[cfg(feature = "signatures")]
+            signed: signed::Content::default(),
         }
     }
 
@@ -199,6 +214,8 @@ impl Object {
             parse: Duration::ZERO,
             #[cfg(feature = "audit")]
             digest: None,
+            #[cfg(feature = "signatures")]
+            signed: signed::Content::default(),
         }
     }
 

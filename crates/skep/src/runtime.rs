@@ -52,6 +52,8 @@ pub struct RuntimeBuilder {
     log: Box<Log>,
     surroundings: Arc<Surroundings>,
     audit: Option<(Box<dyn AuditSink>, AuditFailure)>,
+    #[cfg(feature = "signatures")]
+    signers: Option<Box<dyn crate::signature::Keys>>,
     budget: Option<Budget>,
 }
 
@@ -673,6 +675,15 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Loads only objects that somebody signed whom these keys trust: see [`signature`](crate::signature). Each load
+    /// checks the signature first, of the bytes that it loads.
+    #[cfg(feature = "signatures")]
+    #[must_use]
+    pub fn require_signatures(mut self, keys: impl crate::signature::Keys + 'static) -> Self {
+        self.signers = Some(Box::new(keys));
+        self
+    }
+
     /// Makes the runtime.
     ///
     /// # Errors
@@ -724,6 +735,8 @@ impl RuntimeBuilder {
                 counts_runs: AtomicU8::new(0),
                 registry: Registry::default(),
                 observed: Observed::new(self.audit),
+                #[cfg(feature = "signatures")]
+                signers: self.signers,
                 budget: self.budget,
                 interrupts: Interrupts::default(),
             }),
@@ -765,6 +778,8 @@ impl Default for RuntimeBuilder {
             log: Box::new(to_standard_error),
             surroundings: Arc::default(),
             audit: None,
+            #[cfg(feature = "signatures")]
+            signers: None,
             budget: None,
         }
     }

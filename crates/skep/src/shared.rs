@@ -69,6 +69,9 @@ pub(crate) struct Shared {
     pub(crate) granularity: u64,
     pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
+    /// Who must have signed what is loaded.
+    #[cfg(feature = "signatures")]
+    pub(crate) signers: Option<Box<dyn crate::signature::Keys>>,
     /// The budget of a run for which the host gives none; programs are charged if there is one.
     pub(crate) budget: Option<Budget>,
     /// Of all runs.

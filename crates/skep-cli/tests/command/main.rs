@@ -5,9 +5,13 @@ mod contents;
 mod host;
 mod inspection;
 mod kernels;
+#[cfg(feature = "attach")]
+mod live;
 mod pack;
 mod refusals;
 mod runs;
+#[cfg(feature = "signatures")]
+mod signatures;
 mod skeletons;
 mod verdicts;
 

@@ -43,6 +43,8 @@ mod queues;
 mod ring;
 mod routes;
 mod samples;
+#[cfg(feature = "signatures")]
+mod signatures;
 #[cfg(feature = "typed")]
 mod skeleton;
 mod sleepable;

@@ -67,6 +67,18 @@ impl Map {
         Ok(members.get(key))
     }
 
+    /// Removes all elements of which that is true; none in other kinds. A frozen map loses them too: freezing ends
+    /// changes by who updates it, and these have ended by themselves.
+    ///
+    /// An element that another thread is changing for long stays.
+    pub fn remove_members(&self, ended: impl Fn(&Member) -> bool) {
+        let Table::Members(members) = &self.table else { return };
+        let removed = self.inside(|caller| members.remove_all(ended, caller));
+        for replaced in removed {
+            drop(self.retire(members, replaced));
+        }
+    }
+
     /// All elements with their keys; none for other kinds.
     pub fn members(&self) -> Vec<(Vec<u8>, Arc<Member>)> {
         if let Table::Members(members) = &self.table { members.all() } else { Vec::new() }

@@ -127,7 +127,7 @@ impl Map {
 
 /// A copy of a program's key.
 struct Key {
-    words: [[u8; 8]; crate::hash::MAX_KEY_SIZE as usize / 8],
+    words: [[u8; 8]; crate::hash::MAX_STACK_KEY as usize / 8],
     size: usize,
 }
 
@@ -137,7 +137,7 @@ impl Key {
     /// `key` is readable for the map's key size.
     unsafe fn of(members: &Members, key: *const u8) -> Self {
         let size = members.key_size();
-        let mut words = [0; crate::hash::MAX_KEY_SIZE as usize / 8];
+        let mut words = [0; crate::hash::MAX_STACK_KEY as usize / 8];
         // SAFETY: by the caller's contract; keys of these kinds are no longer than that.
         unsafe { crate::racy::load_words(key, size, &mut words[..size.div_ceil(8)]) };
         Self { words: words.map(u64::to_ne_bytes), size }

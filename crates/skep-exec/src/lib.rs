@@ -45,6 +45,7 @@ mod groups;
 mod launch;
 mod listener;
 mod mapped;
+mod mappings;
 mod memory;
 mod netlink;
 mod perf;

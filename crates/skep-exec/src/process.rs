@@ -3,6 +3,7 @@
 use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
+use crate::mappings::{self, Mapping};
 use crate::memory;
 use crate::netlink;
 use crate::probes::{self, Opened, Probes};
@@ -87,16 +88,8 @@ impl Process<'_> {
     /// Where it has mapped a file from its beginning on: the lowest such address.
     pub(crate) fn mapping_of(&self, (device, inode): FileId) -> Option<u64> {
         let maps = std::fs::read_to_string(self.path("maps")).ok()?;
-        let at = maps.lines().find_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (range, offset) = (words.next()?, words.nth(1)?);
-            let (on, file) = (words.next()?, words.next()?);
-            let (major, minor) = on.split_once(':')?;
-            let number = |text| u32::from_str_radix(text, 16).ok();
-            let same = rustix::fs::makedev(number(major)?, number(minor)?) == device
-                && file.parse() == Ok(inode)
-                && offset.trim_start_matches('0').is_empty();
-            same.then(|| u64::from_str_radix(range.split_once('-')?.0, 16).ok()).flatten()
+        let at = maps.lines().filter_map(Mapping::parse).find_map(|mapping| {
+            (mapping.file == (device, inode) && mapping.offset == 0).then_some(mapping.start)
         });
         self.still(at).ok().flatten()
     }
@@ -273,6 +266,10 @@ impl Caller<SysEngine> for Process<'_> {
     fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
         let (file, _) = self.file(descriptor).ok()?;
         self.mapping_of(file)
+    }
+
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        self.file(descriptor).is_ok_and(|(file, _)| mappings::is_written(file))
     }
 
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {

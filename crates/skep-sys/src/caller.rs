@@ -168,6 +168,13 @@ pub trait Caller<E: Engine> {
         None
     }
 
+    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before such a
+    /// map is frozen, if its programs may write as well. Default: none can.
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        let _no_file = descriptor;
+        false
+    }
+
     /// The number of its user, for what programs say of who has loaded them. Default: root's.
     fn user(&mut self) -> u32 {
         0

@@ -151,6 +151,10 @@ impl<E: Engine> Caller<E> for Call<'_, '_, E> {
         self.client.caller.handle_of(process, descriptor)
     }
 
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        self.client.caller.is_mapped_for_writing(descriptor)
+    }
+
     fn user(&mut self) -> u32 {
         self.client.caller.user()
     }

@@ -64,6 +64,8 @@ const F_ZERO_SEED: u32 = 1 << 6;
 const F_VTYPE_BTF_OBJ_FD: u32 = 1 << 15;
 const F_TOKEN_FD: u32 = 1 << 16;
 const F_NO_PREALLOC: u32 = 1;
+const F_RDONLY_PROG: u32 = 1 << 7;
+const F_MMAPABLE: u32 = 1 << 10;
 /// Perf events stay in an array when their descriptors are closed.
 const F_PRESERVE_ELEMS: u32 = 1 << 11;
 /// All flags that hash tables may have.
@@ -589,6 +591,12 @@ impl<E: Engine> System<E> {
         }
         if !map.access(access).write {
             return Err(Errno::EPERM);
+        }
+        // Where programs only read, the engine knows.
+        if map.flags() & (F_MMAPABLE | F_RDONLY_PROG) == F_MMAPABLE
+            && caller.is_mapped_for_writing(fields.id as i32)
+        {
+            return Err(Errno::EBUSY);
         }
         self.engine().freeze(map.map())?;
         // Pairs with the load in `access`.

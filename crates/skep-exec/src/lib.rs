@@ -45,6 +45,7 @@ mod groups;
 mod launch;
 mod listener;
 mod mapped;
+mod mappings;
 mod memory;
 mod netlink;
 mod perf;
@@ -55,6 +56,7 @@ mod process;
 mod procfs;
 mod refused;
 mod serve;
+mod sockets;
 mod table;
 mod turn;
 
@@ -207,6 +209,7 @@ impl Supervisor {
     pub fn run(self, command: &mut Command) -> Result<ExitStatus, Error> {
         let supervise = |what| move |source| Error::Supervise { what, source };
         let table = Table::new().map_err(supervise("notices of closed files"))?;
+        let sockets = sockets::Sockets::new().map_err(supervise("a set of sockets"))?;
         let runtime = self.system.engine().runtime().clone();
         let world = self.system.engine().world().filter(|_| self.network).cloned();
         let network = world.map(netlink::Network::new).transpose().map_err(supervise("a netlink socket"))?;
@@ -255,6 +258,7 @@ impl Supervisor {
             bpffs,
             trace: self.trace,
             groups: groups::Watched::default(),
+            sockets,
             network,
             probes,
             front,

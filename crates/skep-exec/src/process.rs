@@ -3,17 +3,19 @@
 use crate::directories::Directories;
 use crate::groups::{self, Watched};
 use crate::listener::{Call, Listener};
+use crate::mappings::{self, Mapping};
 use crate::memory;
 use crate::netlink;
 use crate::probes::{self, Opened, Probes};
 use crate::procfs::written;
+use crate::sockets::Sockets;
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use skep::PerfEvent;
 use skep::sys::{ProbeEvent, SysEngine};
-use skep_sys::{Access, Caller, ControlGroup, Errno, Handle};
+use skep_sys::{Access, Caller, ClientSocket, ControlGroup, Errno, Handle};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -28,6 +30,9 @@ pub(crate) struct Process<'a> {
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
+    pub(crate) sockets: &'a Sockets,
+    /// The cookies of sockets that the call has named.
+    pub(crate) named: Vec<u64>,
     /// The world's probes, if it has any.
     pub(crate) probes: Option<&'a Probes>,
     /// Where it is noted what lacks.
@@ -83,16 +88,8 @@ impl Process<'_> {
     /// Where it has mapped a file from its beginning on: the lowest such address.
     pub(crate) fn mapping_of(&self, (device, inode): FileId) -> Option<u64> {
         let maps = std::fs::read_to_string(self.path("maps")).ok()?;
-        let at = maps.lines().find_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (range, offset) = (words.next()?, words.nth(1)?);
-            let (on, file) = (words.next()?, words.next()?);
-            let (major, minor) = on.split_once(':')?;
-            let number = |text| u32::from_str_radix(text, 16).ok();
-            let same = rustix::fs::makedev(number(major)?, number(minor)?) == device
-                && file.parse() == Ok(inode)
-                && offset.trim_start_matches('0').is_empty();
-            same.then(|| u64::from_str_radix(range.split_once('-')?.0, 16).ok()).flatten()
+        let at = maps.lines().filter_map(Mapping::parse).find_map(|mapping| {
+            (mapping.file == (device, inode) && mapping.offset == 0).then_some(mapping.start)
         });
         self.still(at).ok().flatten()
     }
@@ -229,6 +226,13 @@ impl Process<'_> {
     }
 }
 
+impl Drop for Process<'_> {
+    /// The call is over, however it has ended.
+    fn drop(&mut self) {
+        self.sockets.know(&self.named);
+    }
+}
+
 impl Caller<SysEngine> for Process<'_> {
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         if into.is_empty() {
@@ -262,6 +266,10 @@ impl Caller<SysEngine> for Process<'_> {
     fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
         let (file, _) = self.file(descriptor).ok()?;
         self.mapping_of(file)
+    }
+
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        self.file(descriptor).is_ok_and(|(file, _)| mappings::is_written(file))
     }
 
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {
@@ -339,13 +347,26 @@ impl Caller<SysEngine> for Process<'_> {
         std::fs::read("/proc/sys/kernel/kptr_restrict").is_ok_and(|value| !value.starts_with(b"2"))
     }
 
-    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
-        let link = readlink(self.path(&format!("fd/{descriptor}")), Vec::new()).or(Err(Errno::EBADF))?;
-        let is_socket = self.still(link)?.as_bytes().starts_with(b"socket:[");
-        if is_socket {
-            self.engine.note_lack("map element", "socket");
+    fn socket(&mut self, descriptor: i32) -> Result<ClientSocket, Errno> {
+        if descriptor < 0 {
+            return Err(Errno::EBADF);
         }
-        Ok(is_socket)
+        let (file, _) = self.directories.look(self.call.thread, descriptor).or(Err(Errno::EBADF))?;
+        let group = self.status("Tgid:").and_then(Pid::from_raw);
+        let group = self.still(group)?.ok_or(Errno::EINTR)?;
+        // No other file is taken: to close some would wait for others.
+        if !rustix::fs::FileType::from_raw_mode(file.st_mode).is_socket() {
+            return Err(Errno::ENOTSOCK);
+        }
+        let socket = self.sockets.look(group, descriptor, file.st_ino);
+        // The process had that number all the while if its thread still waits.
+        let socket = self.still(socket)??;
+        self.named.push(socket.cookie);
+        Ok(socket)
+    }
+
+    fn closed_sockets(&mut self) -> Vec<u64> {
+        self.sockets.closed()
     }
 
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {

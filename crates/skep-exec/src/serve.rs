@@ -11,6 +11,7 @@ use crate::probes::Probes;
 use crate::process::Process;
 use crate::procfs;
 use crate::refused;
+use crate::sockets::Sockets;
 use crate::table::Table;
 use crate::turn::Turn;
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ pub(crate) struct Server {
     pub(crate) trace: Option<Box<Trace>>,
     /// Control groups that programs may be attached to.
     pub(crate) groups: Watched,
+    /// Sockets that maps may hold.
+    pub(crate) sockets: Sockets,
     /// The world's devices, if processes shall see them.
     pub(crate) network: Option<Network>,
     /// The world's probes, if it has any.
@@ -154,6 +157,7 @@ impl Server {
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
             let gone = self.groups.gone(&self.system.control_groups());
             gone.into_iter().for_each(|id| self.system.end_control_group(id));
+            self.sockets.closed().into_iter().for_each(|cookie| self.system.end_socket(cookie));
             if !crew.turn.watch() {
                 self.hire(scope, crew);
             }
@@ -168,6 +172,8 @@ impl Server {
             call,
             bpffs: self.bpffs,
             groups: &self.groups,
+            sockets: &self.sockets,
+            named: Vec::new(),
             probes: self.probes.as_ref(),
             engine: self.system.engine(),
             shared_signals: 0,

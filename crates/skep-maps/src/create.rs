@@ -258,8 +258,8 @@ fn check(def: &MapDef) -> Result<(), MapError> {
         | MapKind::PercpuHash
         | MapKind::LruHash
         | MapKind::LruPercpuHash
-        | MapKind::HashOfMaps
-        | MapKind::Sockhash => (1, hash::MAX_KEY_SIZE, "1 to 512"),
+        | MapKind::HashOfMaps => (1, crate::error::MAX_KEY_SIZE, "1 to 4194240"),
+        MapKind::Sockhash => (1, hash::MAX_STACK_KEY, "1 to 512"),
         MapKind::LpmTrie => (
             prefix::LENGTH_BYTES + 1,
             prefix::LENGTH_BYTES + prefix::MAX_DATA,

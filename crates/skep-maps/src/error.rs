@@ -10,6 +10,10 @@ use skep_mem::Account;
 use crate::op_error::{OpError, errno};
 use words::{holders, list, maker, methods, per_cpu, push_flags, target, undeletable};
 
+/// The longest key of a hash table in bytes, a little less than the longest memory of Linux's allocator. A definition
+/// with a longer one is too big rather than invalid.
+pub(crate) const MAX_KEY_SIZE: u32 = (4 << 20) - 64;
+
 /// Why a map cannot be made or an operation on it failed. Every variant names the map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -681,6 +685,8 @@ impl MapError {
             }
             Self::NoMemory { .. } | Self::Quota { .. } | Self::ArenaFull { .. } => errno::ENOMEM,
             Self::ArenaPages { .. } => errno::E2BIG,
+            Self::KeySize { kind: MapKind::LpmTrie, .. } => errno::EINVAL,
+            Self::KeySize { key_size, .. } if *key_size > MAX_KEY_SIZE => errno::E2BIG,
             Self::NoPage { .. } | Self::OutsideArena { .. } => errno::EFAULT,
             Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,

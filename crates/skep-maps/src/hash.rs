@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use skep_mem::{Block, CacheStats, Error, Policy};
 
-use element::{Bucket, Element, ElementLayout, LINK_BYTES, MAX_KEY_WORDS};
-pub(crate) use element::{MAX_KEY_SIZE, Plan};
+use element::{Bucket, Element, ElementLayout, LINK_BYTES, STACK_KEY_WORDS};
+pub(crate) use element::{MAX_STACK_KEY, Plan};
 pub(crate) use fast_path::FastPath;
 use limbo::Limbo;
 use lru::Clock;
@@ -107,8 +107,13 @@ macro_rules! with_key {
                 let $key = with_key!(@slice words, from, size);
                 $body
             }
+            ..=512 => {
+                let mut words = [0; STACK_KEY_WORDS];
+                let $key = with_key!(@slice words, from, size);
+                $body
+            }
             _ => {
-                let mut words = [0; MAX_KEY_WORDS];
+                let mut words = vec![0; size.div_ceil(8)];
                 let $key = with_key!(@slice words, from, size);
                 $body
             }

@@ -8,9 +8,9 @@
 //! |---|---|---|
 //! | `array` | `u32` index | all elements exist from the start, zeroed; none can be deleted |
 //! | `percpu_array` | `u32` index | one value for each virtual CPU |
-//! | `hash` | 1 to 512 bytes | full at `max_entries`; an update replaces the element as a whole |
-//! | `percpu_hash` | 1 to 512 bytes | one value for each virtual CPU, updated in place |
-//! | `lru_hash`, `lru_percpu_hash` | 1 to 512 bytes | never full: elements not used for long make room |
+//! | `hash` | 1 to 4194240 bytes | full at `max_entries`; an update replaces the element as a whole |
+//! | `percpu_hash` | 1 to 4194240 bytes | one value for each virtual CPU, updated in place |
+//! | `lru_hash`, `lru_percpu_hash` | 1 to 4194240 bytes | never full: elements not used for long make room |
 //! | `lpm_trie` | `u32` prefix length and 1 to 256 bytes | look-ups find the longest prefix; needs `BPF_F_NO_PREALLOC` |
 //! | `queue`, `stack` | none | first in, first out, or last in, first out ([`Map::push`]); one short lock |
 //! | `bloom_filter` | none | tells whether a value was pushed, with few false positives ([`Map::contains`]); no locks |
@@ -20,7 +20,7 @@
 //! | `devmap_hash` | `u32` | devices by any number |
 //! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`]) |
 //! | `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`]) |
-//! | `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
+//! | `hash_of_maps` | 1 to 4194240 bytes | the same, with keys of any kind |
 //! | `sockmap`, `reuseport_sockarray` | `u32` index | sockets of the host ([`Map::set_member`]) |
 //! | `sockhash` | 1 to 512 bytes | the same, with keys of any kind |
 //! | `user_ringbuf` | none | records of any length from a host to programs ([`UserRingBuffer`]) |

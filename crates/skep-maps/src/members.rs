@@ -233,6 +233,21 @@ impl Members {
         Ok(Replaced(owned.remove(key)))
     }
 
+    /// Removes all elements of which that is true.
+    pub(crate) fn remove_all(&self, ended: impl Fn(&Member) -> bool, caller: Caller) -> Vec<Replaced> {
+        let Ok(mut owned) = self.lock(Patience::Endless) else { return Vec::new() };
+        let keys: Vec<_> =
+            owned.iter().filter(|(_, member)| ended(member)).map(|(key, _)| key.clone()).collect();
+        let mut removed = Vec::new();
+        for key in keys {
+            // SAFETY: keys have the map's size; 0 stands for none.
+            if unsafe { self.table.put(key.as_ptr(), 0, caller) }.is_ok() {
+                removed.push(Replaced(owned.remove(&key)));
+            }
+        }
+        removed
+    }
+
     /// Drops what was replaced when no program can use it any more.
     pub(crate) fn retire(&self, replaced: Replaced, domain: &Domain) -> Option<Arc<Member>> {
         let member = replaced.0?;

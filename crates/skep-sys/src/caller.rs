@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::errno::Errno;
 use crate::object::Handle;
+use crate::sockets::ClientSocket;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -106,16 +107,23 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
-    /// Whether a descriptor refers to a socket. Default: none does.
+    /// The socket that a descriptor refers to. When it is closed, [`Caller::closed_sockets`] or whoever serves the
+    /// caller tells, but not before this call is over. Default: no descriptor refers to one.
     ///
     /// # Errors
     ///
-    /// [`Errno::EBADF`] if it is not open.
-    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
+    /// [`Errno::EBADF`] if it is not open; [`Errno::ENOTSOCK`] if it refers to something else.
+    fn socket(&mut self, descriptor: i32) -> Result<ClientSocket, Errno> {
         match self.handle(descriptor) {
             Err(Errno::EBADF) => Err(Errno::EBADF),
-            _ => Ok(false),
+            _ => Err(Errno::ENOTSOCK),
         }
+    }
+
+    /// The cookies of sockets that [`Caller::socket`] has given to earlier calls, of this caller or others, and that
+    /// are closed by now. Asked before elements are looked at. Default: there are none.
+    fn closed_sockets(&mut self) -> Vec<u64> {
+        Vec::new()
     }
 
     /// The control group whose directory a descriptor refers to.
@@ -158,6 +166,13 @@ pub trait Caller<E: Engine> {
     fn mapped_at(&mut self, descriptor: i32) -> Option<u64> {
         let _no_file = descriptor;
         None
+    }
+
+    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before such a
+    /// map is frozen, if its programs may write as well. Default: none can.
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        let _no_file = descriptor;
+        false
     }
 
     /// The number of its user, for what programs say of who has loaded them. Default: root's.

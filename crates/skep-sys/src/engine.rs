@@ -5,6 +5,7 @@ use crate::iterators::Shown;
 use crate::maps::MapObject;
 use crate::probes::{BinaryPlaces, Functions, ProbeInfo, When};
 use crate::programs::ProgramObject;
+use crate::sockets::ClientSocket;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -75,7 +76,8 @@ pub trait Engine: Sized + 'static {
     /// Those of Linux for its kind.
     fn create_map(&self, request: &MapRequest<'_, Self>) -> Result<Self::Map, Errno>;
 
-    /// Whether there is the task or the cgroup of that number to which a value of the map may belong.
+    /// Whether there is the task or the cgroup of that number to which a value of the map may belong; of a socket,
+    /// which is a caller's, whether a value can belong to it.
     fn has_owner(&self, map: &Self::Map, number: u64) -> bool;
 
     /// Where the caller's addresses of an arena begin, if that is known: by its `map_extra` or
@@ -137,6 +139,15 @@ pub trait Engine: Sized + 'static {
 
     /// The bytes of a position in a batch.
     fn batch_position_size(&self, map: &Self::Map) -> usize;
+
+    /// The cookie of the socket that an element of a map of sockets holds.
+    fn socket_at(&self, map: &Self::Map, key: &[u8]) -> Option<u64>;
+
+    /// Whether a map of sockets has a caller's socket with that cookie.
+    fn holds_socket(&self, map: &Self::Map, cookie: u64) -> bool;
+
+    /// A caller's socket is closed: no element holds it from now on, and no value belongs to it, even in a frozen map.
+    fn forget_socket(&self, map: &Self::Map, cookie: u64);
 
     /// Ends all changes by the host.
     ///
@@ -340,6 +351,13 @@ pub enum Value<'a, E: Engine> {
     Target(&'a [u8], Option<&'a E::Program>),
     /// A perf event.
     PerfEvent(&'a E::PerfEvent),
+    /// A socket of a caller.
+    Socket {
+        /// What is known of it.
+        socket: &'a ClientSocket,
+        /// Whether the map has programs for what the socket sends or receives, which no engine sees.
+        runs: bool,
+    },
 }
 
 /// A map to create. Sizes and flags are as the caller gave them.

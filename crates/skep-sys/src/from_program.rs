@@ -13,6 +13,7 @@ use crate::command::Command;
 use crate::engine::{Client, Engine, Memory};
 use crate::errno::Errno;
 use crate::object::Handle;
+use crate::sockets::ClientSocket;
 use crate::system::System;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -122,8 +123,12 @@ impl<E: Engine> Caller<E> for Call<'_, '_, E> {
         Err(Errno::EPERM)
     }
 
-    fn is_socket(&mut self, descriptor: i32) -> Result<bool, Errno> {
-        self.client.caller.is_socket(descriptor)
+    fn socket(&mut self, descriptor: i32) -> Result<ClientSocket, Errno> {
+        self.client.caller.socket(descriptor)
+    }
+
+    fn closed_sockets(&mut self) -> Vec<u64> {
+        self.client.caller.closed_sockets()
     }
 
     fn pin(&mut self, _: Option<i32>, _: &[u8], _: Handle<E>) -> Result<(), Errno> {
@@ -144,6 +149,10 @@ impl<E: Engine> Caller<E> for Call<'_, '_, E> {
 
     fn handle_of(&mut self, process: u32, descriptor: i32) -> Result<Handle<E>, Errno> {
         self.client.caller.handle_of(process, descriptor)
+    }
+
+    fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
+        self.client.caller.is_mapped_for_writing(descriptor)
     }
 
     fn user(&mut self) -> u32 {

@@ -86,6 +86,7 @@ impl<E: Engine> System<E> {
             return Err(Errno::EINVAL);
         }
         let link = caller.handle(create.link_fd)?.link()?;
+        self.settle_sockets(caller);
         let written = self.iterate(&link)?;
         caller.output(&written).map(i64::from)
     }

@@ -43,6 +43,7 @@ mod probes;
 mod programs;
 mod query;
 mod run;
+mod sockets;
 mod stats;
 mod system;
 
@@ -63,5 +64,6 @@ pub use name::NAME_SIZE;
 pub use object::{Access, Handle, Object};
 pub use probes::{BinaryPlaces, Functions, ProbeInfo, ProbeKind, When};
 pub use programs::ProgramObject;
+pub use sockets::{ClientSocket, ClientState};
 pub use stats::StatsObject;
 pub use system::System;

@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::name;
 use crate::object::{Access, Handle, Object};
 use crate::programs::ProgramObject;
+use crate::sockets::is_of_sockets;
 use crate::system::System;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -35,6 +36,7 @@ pub(crate) mod kind {
     pub(crate) const SOCKMAP: u32 = 15;
     pub(crate) const CPUMAP: u32 = 16;
     pub(crate) const SOCKHASH: u32 = 18;
+    pub(crate) const REUSEPORT_SOCKARRAY: u32 = 20;
     pub(crate) const PERCPU_CGROUP_STORAGE: u32 = 21;
     pub(crate) const SK_STORAGE: u32 = 24;
     pub(crate) const DEVMAP_HASH: u32 = 25;
@@ -62,6 +64,8 @@ const F_ZERO_SEED: u32 = 1 << 6;
 const F_VTYPE_BTF_OBJ_FD: u32 = 1 << 15;
 const F_TOKEN_FD: u32 = 1 << 16;
 const F_NO_PREALLOC: u32 = 1;
+const F_RDONLY_PROG: u32 = 1 << 7;
+const F_MMAPABLE: u32 = 1 << 10;
 /// Perf events stay in an array when their descriptors are closed.
 const F_PRESERVE_ELEMS: u32 = 1 << 11;
 /// All flags that hash tables may have.
@@ -376,6 +380,9 @@ impl<E: Engine> System<E> {
             return if address == 0 { Ok(key) } else { Err(Errno::EINVAL) };
         }
         caller.read(address, &mut key)?;
+        if is_of_sockets(map.kind()) {
+            self.settle_sockets(caller);
+        }
         self.owner(caller, map, key)
     }
 
@@ -385,8 +392,9 @@ impl<E: Engine> System<E> {
         let number = match map.kind() {
             kind::TASK_STORAGE => caller.process(descriptor)?.into(),
             kind::CGRP_STORAGE => caller.control_group(descriptor)?.id(),
-            // The engine's programs hold no inodes, and no descriptor is a socket of the engine's.
-            kind::INODE_STORAGE | kind::SK_STORAGE => return Err(Errno::EBADF),
+            kind::SK_STORAGE => self.socket_owner(caller, descriptor)?,
+            // The engine's programs hold no inodes.
+            kind::INODE_STORAGE => return Err(Errno::EBADF),
             _ => return Ok(key),
         };
         if !self.engine().has_owner(map.map(), number) {
@@ -431,17 +439,8 @@ impl<E: Engine> System<E> {
             }
             kind::RINGBUF | kind::USER_RINGBUF => Err(Errno::ENOTSUPP),
             kind::ARENA => Err(Errno::EOPNOTSUPP),
-            kind::SOCKMAP | kind::SOCKHASH => {
-                let upper = value.get(4..).is_some_and(|upper| upper.iter().any(|byte| *byte != 0));
-                if upper || descriptor(0) < 0 {
-                    return Err(Errno::EINVAL);
-                }
-                // Programs of the engine cannot reach a stream of the system: as a socket of a protocol without maps.
-                match caller.is_socket(descriptor(0))? {
-                    true => Err(Errno::EOPNOTSUPP),
-                    false => Err(Errno::ENOTSOCK),
-                }
-            }
+            kind::SOCKMAP | kind::SOCKHASH => self.store_socket(caller, map, key, value, flags),
+            kind::REUSEPORT_SOCKARRAY => self.store_in_group(caller, map, key, value, flags),
             kind::PERF_EVENT_ARRAY => {
                 let event = caller.perf_event(descriptor(0))?;
                 engine.update(map.map(), key, Value::PerfEvent(&event), flags)
@@ -501,7 +500,13 @@ impl<E: Engine> System<E> {
         if map.mirrored() {
             return map.change(key, || self.engine().delete(map.map(), key).map(|()| None));
         }
-        self.engine().delete(map.map(), key)
+        let of_sockets = matches!(map.kind(), kind::SOCKMAP | kind::SOCKHASH);
+        let socket = if of_sockets { self.engine().socket_at(map.map(), key) } else { None };
+        self.engine().delete(map.map(), key)?;
+        if let Some(socket) = socket {
+            self.socket_left(map, socket);
+        }
+        Ok(())
     }
 
     pub(crate) fn map_next_key(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
@@ -512,6 +517,9 @@ impl<E: Engine> System<E> {
         }
         if OF_OBJECTS.contains(&map.kind()) {
             return Err(Errno::ENOTSUPP);
+        }
+        if is_of_sockets(map.kind()) {
+            self.settle_sockets(caller);
         }
         let after = match element.key {
             0 => None,
@@ -583,6 +591,12 @@ impl<E: Engine> System<E> {
         }
         if !map.access(access).write {
             return Err(Errno::EPERM);
+        }
+        // Where programs only read, the engine knows.
+        if map.flags() & (F_MMAPABLE | F_RDONLY_PROG) == F_MMAPABLE
+            && caller.is_mapped_for_writing(fields.id as i32)
+        {
+            return Err(Errno::EBUSY);
         }
         self.engine().freeze(map.map())?;
         // Pairs with the load in `access`.
@@ -723,7 +737,7 @@ pub(crate) fn no_token<E: Engine>(caller: &mut impl Caller<E>, descriptor: i32) 
     }
 }
 
-fn index_of(key: &[u8]) -> u32 {
+pub(crate) fn index_of(key: &[u8]) -> u32 {
     key.try_into().map_or(u32::MAX, u32::from_ne_bytes)
 }
 

@@ -54,6 +54,7 @@ impl<E: Engine> System<E> {
             cpu: run.cpu,
             batch_size: run.batch_size,
         };
+        self.settle_sockets(caller);
         let mut client = RunClient::new(self, caller);
         let answer = self.engine().run(program.program(), &request, &mut client)?;
         client.finish()?;

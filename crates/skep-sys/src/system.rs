@@ -12,6 +12,7 @@ use crate::links::LinkObject;
 use crate::maps::{BatchOf, MapObject, access_of};
 use crate::object::{Handle, Object};
 use crate::programs::{ProgramObject, read_text};
+use crate::sockets::Taken;
 use crate::stats::Statistics;
 use alloc::sync::Arc;
 use core::mem::offset_of;
@@ -33,10 +34,12 @@ pub struct System<E: Engine> {
 /// What handles share with the system.
 pub(crate) struct Shared<E: Engine> {
     pub(crate) engine: E,
-    registry: Mutex<E::Lock, Registry<E>>,
+    pub(crate) registry: Mutex<E::Lock, Registry<E>>,
     /// What is attached. Whoever locks a link or the registry as well locks this first.
     pub(crate) places: Mutex<E::Lock, Places<E>>,
     pub(crate) stats: Statistics,
+    /// The programs that callers' sockets have of maps. Locked last.
+    pub(crate) taken: Mutex<E::Lock, Taken>,
     /// The kernel's types, the first of all types.
     pub(crate) kernel_types: Option<Arc<BtfObject<E>>>,
 }
@@ -67,8 +70,8 @@ impl<E: Engine> System<E> {
             object
         });
         let (registry, places) = (Mutex::new(registry), Mutex::new(Places::new()));
-        let stats = Statistics::default();
-        Self { shared: Arc::new(Shared { engine, registry, places, stats, kernel_types }) }
+        let (stats, taken) = (Statistics::default(), Mutex::new(Taken::new()));
+        Self { shared: Arc::new(Shared { engine, registry, places, stats, taken, kernel_types }) }
     }
 
     /// Its engine.

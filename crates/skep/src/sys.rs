@@ -34,6 +34,9 @@ mod refusals_tests;
 mod run;
 #[cfg(test)]
 mod seed_tests;
+mod sockets;
+#[cfg(test)]
+mod sockets_tests;
 #[cfg(test)]
 mod tests;
 
@@ -195,12 +198,13 @@ impl Engine for SysEngine {
     }
 
     fn has_owner(&self, map: &Self::Map, number: u64) -> bool {
-        let Some(world) = &self.world else { return false };
-        let machine = world.machine();
+        let machine = self.world.as_ref().map(|world| world.machine()).unwrap_or_default();
         match map.map().kind() {
             MapKind::TaskStorage => {
                 u32::try_from(number).is_ok_and(|pid| machine.task_numbered(pid).is_some())
             }
+            // Values of the world's own sockets are its programs'.
+            MapKind::SkStorage => (1..=u32::MAX.into()).contains(&number) && machine.socket(number).is_err(),
             _ => machine.cgroups.contains_key(&number),
         }
     }
@@ -226,7 +230,25 @@ impl Engine for SysEngine {
     }
 
     fn update(&self, map: &SysMap, key: &[u8], value: Value<'_, Self>, flags: u64) -> Result<(), Errno> {
+        if matches!(value, Value::Socket { runs: true, .. }) {
+            self.note_lack("program", "for what a socket of the machine sends or receives");
+        }
         map.update(key, value, flags)
+    }
+
+    fn socket_at(&self, map: &SysMap, key: &[u8]) -> Option<u64> {
+        map.map().member(key).ok().flatten().map(|member| member.id())
+    }
+
+    fn holds_socket(&self, map: &SysMap, cookie: u64) -> bool {
+        sockets::holds(map.map(), cookie)
+    }
+
+    fn forget_socket(&self, map: &SysMap, cookie: u64) {
+        // Another socket's value is not the client's.
+        if map.map().kind() != MapKind::SkStorage || self.has_owner(map, cookie) {
+            sockets::forget(map.map(), cookie);
+        }
     }
 
     fn delete(&self, map: &SysMap, key: &[u8]) -> Result<(), Errno> {

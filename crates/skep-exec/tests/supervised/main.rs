@@ -13,6 +13,7 @@ mod netlink;
 mod perf;
 mod preloaded;
 mod probes;
+mod sockets;
 mod tables;
 
 use skep::Runtime;
@@ -406,17 +407,19 @@ fn application() {
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL), "a command of the future");
             assert_eq!(bpf(99, &[]), Err(libc::EINVAL));
             assert_eq!(bpf(36, &[(4, 0, 4)]), Err(libc::EPERM), "a token");
-            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let sockets = mapped::map(15, 4, 8, 4, 0);
             let put = |descriptor: u64| {
                 let (key, value) = (0u32, descriptor);
                 let (key, value) = (&raw const key as u64, &raw const value as u64);
                 bpf(2, &[(0, sockets as u64, 4), (8, key, 8), (16, value, 8)])
             };
-            assert_eq!(put(socket.as_raw_fd() as u64), Err(libc::EOPNOTSUPP));
-            assert_eq!(put(0), Err(libc::ENOTSOCK));
-            assert_eq!(put(500), Err(libc::EBADF));
-            assert_eq!(put(1 << 32), Err(libc::EINVAL));
+            // A program for what the sockets of a map send: it is attached, and sees nothing.
+            let insns: [u64; 2] = [0x1_0000_00b7, 0x95];
+            let (at, licence) = (insns.as_ptr() as u64, c"GPL".as_ptr() as u64);
+            let program = bpf(5, &[(0, 16, 4), (4, 2, 4), (8, at, 8), (16, licence, 8)]).unwrap();
+            bpf(8, &[(0, sockets as u64, 4), (4, program as u64, 4), (8, 7, 4)]).unwrap();
+            assert_eq!(put(socket.as_raw_fd() as u64), Ok(0));
             // An ordinary error.
             assert_eq!(bpf(0, &[(0, HASH.into(), 4)]), Err(libc::EINVAL));
         }
@@ -431,6 +434,7 @@ fn application() {
                 || netlink::application(other)
                 || probes::application(other)
                 || preloaded::application(other)
+                || sockets::application(other)
                 || tables::application(other);
             assert!(known, "no scenario {other}");
         }
@@ -514,7 +518,7 @@ fn what_was_refused_because_it_lacks_is_told_by_name_at_the_end() {
     let expected = [
         "refused: command BPF_TOKEN_CREATE",
         "refused: command bpf(99) (2 times)",
-        "refused: map element socket",
+        "refused: program for what a socket of the machine sends or receives",
     ];
     assert_eq!(refused, expected);
 }

@@ -72,7 +72,22 @@ pub(super) fn application(scenario: &str) -> bool {
             let array = map(ARRAY, 4, 8, 10, MMAPABLE);
             assert_eq!(mmap(array, 2 * PAGE, READ, 0), Err(libc::EINVAL), "longer than the map");
             assert_eq!(mmap(array, PAGE, READ, PAGE), Err(libc::EINVAL));
-            assert!(mmap(array, PAGE, BOTH, 0).is_ok());
+            let written = mmap(array, PAGE, BOTH, 0).unwrap();
+            assert_eq!(bpf(22, &[(0, array as u64, 4)]), Err(libc::EBUSY), "mapped for writing");
+            let (mut reader, writer) = std::io::pipe().unwrap();
+            let (stays, ends) = std::io::pipe().unwrap();
+            let child = forked(|| {
+                // It has a copy of the mapping until it is told to end.
+                std::io::Write::write_all(&mut &writer, b"!").unwrap();
+                close(std::os::fd::AsRawFd::as_raw_fd(&ends));
+                let _end = std::io::Read::read(&mut &stays, &mut [0]);
+            });
+            std::io::Read::read_exact(&mut reader, &mut [0]).unwrap();
+            unmap(written, PAGE);
+            assert_eq!(bpf(22, &[(0, array as u64, 4)]), Err(libc::EBUSY), "by the child");
+            drop(ends);
+            wait(child);
+            assert!(mmap(array, PAGE, READ, 0).is_ok());
             bpf(22, &[(0, array as u64, 4)]).unwrap();
             assert_eq!(mmap(array, PAGE, BOTH, 0), Err(libc::EPERM), "frozen");
             assert!(mmap(array, PAGE, READ, 0).is_ok());

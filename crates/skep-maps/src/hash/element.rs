@@ -9,10 +9,10 @@ use crate::seed::Seed;
 use crate::values::Values;
 use crate::version::Version;
 
-/// The longest key in bytes, as in Linux: what fits a program's stack.
-pub(crate) const MAX_KEY_SIZE: u32 = 512;
+/// The longest key in bytes that fits a program's stack. Longer ones are copied to memory of the process's allocator.
+pub(crate) const MAX_STACK_KEY: u32 = 512;
 
-pub(super) const MAX_KEY_WORDS: usize = MAX_KEY_SIZE as usize / 8;
+pub(super) const STACK_KEY_WORDS: usize = MAX_STACK_KEY as usize / 8;
 
 /// The parameters of a table.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,5 @@
-//! Calling a function for every element, without allocation and without a lock while the function runs.
+//! Calling a function for every element, without allocation (but for keys that no stack has) and without a lock while
+//! the function runs.
 //!
 //! Buckets are visited by index, and the elements of one in ascending order of their keys, whatever the list's order:
 //! the next element is the one with the smallest key above the last one's. So a key that stays is visited exactly
@@ -9,7 +10,7 @@ use std::cmp::Ordering as Compared;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::element::{Bucket, Element, MAX_KEY_WORDS};
+use super::element::{Bucket, Element, STACK_KEY_WORDS};
 use super::{Hash, Outcome};
 use crate::caller::Caller;
 use crate::elements::Lookup;
@@ -29,8 +30,14 @@ impl Hash {
         visit: &mut dyn FnMut(*const u8, *mut u8) -> bool,
     ) {
         let words = self.layout.key_size.div_ceil(8);
-        let (mut last, mut found) = ([0; MAX_KEY_WORDS], [0; MAX_KEY_WORDS]);
-        let (last, found) = (&mut last[..words], &mut found[..words]);
+        let (mut last, mut found, mut long);
+        let (last, found) = if words <= STACK_KEY_WORDS {
+            (last, found) = ([0; STACK_KEY_WORDS], [0; STACK_KEY_WORDS]);
+            (&mut last[..words], &mut found[..words])
+        } else {
+            long = vec![0; 2 * words];
+            long.split_at_mut(words)
+        };
         let mut left = most;
         // SAFETY: by the caller's contract.
         unsafe { self.elements.announce(cpu) };

@@ -3,7 +3,7 @@
 //! The bucket's lock is taken first, so that the element keeps its key. Under it the value's lock is only *tried*:
 //! its holder may be preempted for long, or be interrupted by an operation that wants the bucket.
 
-use super::element::MAX_KEY_WORDS;
+use super::element::STACK_KEY_WORDS;
 use super::{Hash, with_key};
 use crate::caller::Caller;
 use crate::op_error::OpError;

@@ -3,7 +3,7 @@
 //! The copy is made between the unlinking, which only one thread can do, and the freeing. A program that found the
 //! element before may still write to it; what it writes after the copy is lost.
 
-use super::element::MAX_KEY_WORDS;
+use super::element::STACK_KEY_WORDS;
 use super::{Element, Hash, with_key};
 use crate::caller::Caller;
 use crate::cursor::{Batch, Cursor};

@@ -67,6 +67,18 @@ impl Map {
         Ok(members.get(key))
     }
 
+    /// Removes all elements of which that is true; none in other kinds. A frozen map loses them too: freezing ends
+    /// changes by who updates it, and these have ended by themselves.
+    ///
+    /// An element that another thread is changing for long stays.
+    pub fn remove_members(&self, ended: impl Fn(&Member) -> bool) {
+        let Table::Members(members) = &self.table else { return };
+        let removed = self.inside(|caller| members.remove_all(ended, caller));
+        for replaced in removed {
+            drop(self.retire(members, replaced));
+        }
+    }
+
     /// All elements with their keys; none for other kinds.
     pub fn members(&self) -> Vec<(Vec<u8>, Arc<Member>)> {
         if let Table::Members(members) = &self.table { members.all() } else { Vec::new() }
@@ -115,7 +127,7 @@ impl Map {
 
 /// A copy of a program's key.
 struct Key {
-    words: [[u8; 8]; crate::hash::MAX_KEY_SIZE as usize / 8],
+    words: [[u8; 8]; crate::hash::MAX_STACK_KEY as usize / 8],
     size: usize,
 }
 
@@ -125,7 +137,7 @@ impl Key {
     /// `key` is readable for the map's key size.
     unsafe fn of(members: &Members, key: *const u8) -> Self {
         let size = members.key_size();
-        let mut words = [0; crate::hash::MAX_KEY_SIZE as usize / 8];
+        let mut words = [0; crate::hash::MAX_STACK_KEY as usize / 8];
         // SAFETY: by the caller's contract; keys of these kinds are no longer than that.
         unsafe { crate::racy::load_words(key, size, &mut words[..size.div_ceil(8)]) };
         Self { words: words.map(u64::to_ne_bytes), size }

@@ -67,11 +67,11 @@ fn invalid_sizes_of_a_kind_are_refused() {
             &format!("map `m`: key size {key_size} is invalid: kind array requires 4: a u32 index"),
         );
     }
-    for key_size in [0, 513, u32::MAX] {
+    for (key_size, errno) in [(0, 22), (4_194_241, 7), (u32::MAX, 7)] {
         refused(
             create(&def(MapKind::PercpuHash, key_size, 8, 10)),
-            22,
-            &format!("map `m`: key size {key_size} is invalid: kind percpu_hash requires 1 to 512"),
+            errno,
+            &format!("map `m`: key size {key_size} is invalid: kind percpu_hash requires 1 to 4194240"),
         );
     }
     for key_size in [0, 4, 261] {

@@ -10,6 +10,7 @@ mod batch;
 mod descriptors;
 mod errors;
 mod held_up;
+mod long_keys;
 mod members;
 mod model;
 mod perf;

@@ -1,7 +1,7 @@
 //! Maps that clients create.
 
 use super::lacking::Lacking;
-use super::{SysEngine, errno};
+use super::{SysEngine, errno, sockets};
 use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::contract;
 use crate::object::Object;
@@ -173,6 +173,10 @@ impl SysMap {
             }
             (Holds::Bytes, Value::PerfEvent(event)) => {
                 self.map.set_perf_event(index()?, Some(event)).map(drop).map_err(number)
+            }
+            (Holds::Bytes, Value::Socket { socket, .. }) => {
+                let flags = UpdateFlags::from_number(flags).ok_or(Errno::EINVAL)?;
+                self.map.set_member(key, sockets::member(socket), flags).map(drop).map_err(number)
             }
             (_, Value::Bytes(bytes)) => {
                 let flags = UpdateFlags::from_number(flags).ok_or(Errno::EINVAL)?;

@@ -2,7 +2,7 @@
 
 use super::SysEngine;
 use crate::{Runtime, World};
-use skep_sys::{Caller, Command, ControlGroup, Errno, Handle, System};
+use skep_sys::{Caller, ClientSocket, Command, ControlGroup, Errno, Handle, System};
 use std::collections::BTreeMap;
 
 /// A process: 1 MiB of memory from address [`BASE`] on, descriptors, files.
@@ -18,6 +18,8 @@ pub(super) struct Process {
     /// Other files: directories of control groups, and of its network namespace.
     pub(super) files: BTreeMap<i32, File>,
     pub(super) network: u64,
+    /// Cookies of sockets that were closed since the last call.
+    pub(super) closed_sockets: Vec<u64>,
     /// Whether it sees machine code.
     pub(super) sees_addresses: bool,
 }
@@ -27,6 +29,7 @@ pub(super) enum File {
     Group(ControlGroup),
     Network(u64),
     Process(u32),
+    Socket(ClientSocket),
 }
 
 pub(super) const BASE: u64 = 0x10000;
@@ -109,6 +112,20 @@ impl Caller<SysEngine> for Seen<'_> {
         }
     }
 
+    fn socket(&mut self, descriptor: i32) -> Result<ClientSocket, Errno> {
+        match self.0.files.get(&descriptor) {
+            Some(File::Socket(socket)) => Ok(socket.clone()),
+            _ => match self.handle(descriptor) {
+                Err(Errno::EBADF) => Err(Errno::EBADF),
+                _ => Err(Errno::ENOTSOCK),
+            },
+        }
+    }
+
+    fn closed_sockets(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.0.closed_sockets)
+    }
+
     fn process(&mut self, descriptor: i32) -> Result<u32, Errno> {
         match self.0.files.get(&descriptor) {
             Some(File::Process(number)) => Ok(*number),
@@ -184,6 +201,7 @@ impl Process {
             pins: BTreeMap::new(),
             files: BTreeMap::new(),
             network: 1,
+            closed_sockets: Vec::new(),
             sees_addresses: true,
         }
     }
@@ -298,10 +316,11 @@ impl Process {
     }
 }
 
+/// One type: a number of four bytes.
+pub(super) const INT: &[u8] = b"\x9f\xeb\x01\0\x18\0\0\0\0\0\0\0\x10\0\0\0\x10\0\0\0\x05\0\0\0\x01\0\0\0\0\0\0\x01\x04\0\0\0\x20\0\0\x01\0int\0";
+
 #[test]
 fn owners_of_storages_are_named_by_descriptors_and_are_the_worlds() {
-    // One type: a number of four bytes.
-    const INT: &[u8] = b"\x9f\xeb\x01\0\x18\0\0\0\0\0\0\0\x10\0\0\0\x10\0\0\0\x05\0\0\0\x01\0\0\0\0\0\0\x01\x04\0\0\0\x20\0\0\x01\0int\0";
     let mut machine = crate::world::Machine::new();
     machine.task = Some(crate::world::Task { pid: 7, ..Default::default() });
     machine.cgroups.insert(9, crate::world::Cgroup { id: 9, ..Default::default() });

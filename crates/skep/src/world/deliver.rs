@@ -227,7 +227,8 @@ impl Walk<'_, '_> {
 
     /// Whether the machine still has a socket.
     fn has(&self, socket: &Socket) -> bool {
-        self.layout.machine.socket(socket.cookie).is_ok()
+        let own = self.layout.machine.socket(socket.cookie);
+        own.is_ok_and(|own| own.namespace == socket.namespace)
     }
 
     #[cold]

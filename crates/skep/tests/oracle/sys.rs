@@ -12,7 +12,7 @@
 use skep::sys::SysEngine;
 use skep::world::{Device, Machine};
 use skep::{Runtime, World};
-use skep_sys::{Caller, Command, ControlGroup, Errno, Handle, System};
+use skep_sys::{Caller, ClientSocket, ClientState, Command, ControlGroup, Errno, Handle, System};
 use skep_testgen::Source;
 use std::collections::BTreeMap;
 
@@ -112,6 +112,22 @@ impl Caller<SysEngine> for &mut Process {
             2 => Ok(ControlGroup::new(&[1], 2)),
             _ => Err(Errno::EBADF),
         }
+    }
+
+    fn socket(&mut self, descriptor: i32) -> Result<ClientSocket, Errno> {
+        let (kind, protocol, state) = match descriptor {
+            1 => (1, 6, ClientState::Established),
+            2 => (2, 17, ClientState::Other),
+            _ => return self.handle(descriptor).and(Err(Errno::ENOTSOCK)),
+        };
+        let local = Some(([127, 0, 0, 1], 80).into());
+        let cookie = descriptor as u64;
+        Ok(ClientSocket { cookie, family: 2, kind, protocol, state, reuse_port: true, local, remote: None })
+    }
+
+    fn closed_sockets(&mut self) -> Vec<u64> {
+        // The second one is closed all the time.
+        vec![2]
     }
 
     fn network(&mut self, descriptor: Option<i32>) -> Result<u64, Errno> {

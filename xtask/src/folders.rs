@@ -158,6 +158,13 @@ const FLOWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "crates/skep-frames/src",
+        &[
+            "limits", "error", "layers", "value", "options", "frame", "text", "placed", "build", "dissect",
+            "fields", "diff",
+        ],
+    ),
+    (
         "crates/skep/src",
         &[
             "steps",

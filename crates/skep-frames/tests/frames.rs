@@ -2,6 +2,7 @@
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use skep_frames::{Error, Frame, MAX_BYTES, build, fields, side_by_side, text, vocabulary};
 
 /// A text for each layer and what may be around it.
@@ -218,7 +219,7 @@ fn keeps(bytes: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(1), cases: 512, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_have_a_text_that_builds_them(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -29,6 +29,7 @@ mod samples;
 mod settings;
 mod skeleton;
 mod target;
+mod test;
 mod verify;
 mod world;
 
@@ -50,6 +51,8 @@ enum Command {
     Run(run::Args),
     /// Run an application whose system call bpf(2) is answered by skep: no root, no BPF of the kernel.
     Exec(exec::Args),
+    /// Test programs: tables of packets, maps and what is expected (*.test.toml), and checks in C.
+    Test(test::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect types.
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
+        Command::Test(args) => test::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),

@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::output;
 use indicatif::ProgressBar;
 use skep_test::{Captures, Options, Outcome, Report, Style, Suite, TestResult};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -130,7 +129,7 @@ fn passed(report: &Report) -> bool {
 
 /// Runs the tests and prints what there is to say.
 fn run(args: &Args, suite: &Suite) -> Result<Report, Failure> {
-    let style = Style { colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    let style = Style { colours: output::is_colourful() };
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new(suite.len() as u64);
     let options = Options { jobs: args.jobs, interp: args.interp, bless: args.bless };
@@ -141,7 +140,7 @@ fn run(args: &Args, suite: &Suite) -> Result<Report, Failure> {
     } else {
         let shown = report.results.iter().map(|result| skep_test::details(result, style));
         let shown: String = shown.filter(|text| !text.is_empty()).map(|text| format!("{text}\n")).collect();
-        output::text(&format!("{shown}{}\n", skep_test::summary(&report, style)))?;
+        output::coloured(&format!("{shown}{}\n", skep_test::summary(&report, style)))?;
     }
     if let Some(path) = &args.junit {
         output::file(path, skep_test::junit(&report).as_bytes())?;

@@ -109,8 +109,7 @@ fn write_step(step: &mut dyn TableLike, seen: &SeenStep) -> Result<bool, &'stati
         values.push(("verdict", None, value(&seen.verdict)));
     }
     for (key, found) in [("packet", &seen.packet), ("buffer", &seen.buffer)] {
-        let changed = found.as_ref().filter(|text| !text.is_empty());
-        if let Some(text) = changed.filter(|_| wrong(key) || !has(step, key)) {
+        if let Some(text) = found.as_ref().filter(|_| wrong(key) || (seen.changed && !has(step, key))) {
             values.push((key, None, text.as_str().into()));
         }
     }

@@ -107,7 +107,9 @@ pub(crate) struct Seen {
 pub(crate) struct SeenStep {
     pub(crate) ran: bool,
     pub(crate) verdict: Json,
-    /// The text of the packet, if the program changed it or one is expected.
+    /// Whether the program changed the packet or buffer.
+    pub(crate) changed: bool,
+    /// The packet's text.
     pub(crate) packet: Option<String>,
     pub(crate) buffer: Option<String>,
     pub(crate) printed: Vec<String>,

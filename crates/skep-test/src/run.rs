@@ -106,13 +106,9 @@ fn noted(ran: &Ran, printed: Vec<String>) -> SeenStep {
     SeenStep {
         ran: ran.ran,
         verdict,
-        packet: (ran.is_packet).then(|| (changed, skep_frames::text(&ran.after))).map(|(changed, text)| {
-            match changed {
-                true => text,
-                false => String::new(),
-            }
-        }),
-        buffer: (!ran.is_packet && changed).then(|| digits(&ran.after)),
+        changed,
+        packet: ran.is_packet.then(|| skep_frames::text(&ran.after)),
+        buffer: (!ran.is_packet && ran.ran).then(|| digits(&ran.after)),
         printed,
         events: ran.events.iter().map(raw_event).collect(),
         ..SeenStep::default()

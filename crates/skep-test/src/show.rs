@@ -32,8 +32,8 @@ impl Style {
 /// Where a test is: `FILE:LINE: NAME`.
 fn place(result: &TestResult) -> String {
     match result.line {
-        0 => format!("{}: {}", result.file.display(), result.name),
-        line => format!("{}:{line}: {}", result.file.display(), result.name),
+        0 => skep::escaped(&format!("{}: {}", result.file.display(), result.name)),
+        line => skep::escaped(&format!("{}:{line}: {}", result.file.display(), result.name)),
     }
 }
 
@@ -57,7 +57,7 @@ pub fn details(result: &TestResult, style: Style) -> String {
         }
         Outcome::Broken(text) => {
             for line in text.lines() {
-                let _ = writeln!(out, "  {line}");
+                let _ = writeln!(out, "  {}", skep::escaped(line));
             }
         }
         _ => {}
@@ -85,7 +85,7 @@ fn difference_text(difference: &Difference, several: bool, style: Style) -> Stri
             writeln!(out, "  {at}verdict: expected {}, found {}", style.good(expected), style.bad(found))
         }
         What::Check { text } => {
-            let mut lines = text.lines();
+            let mut lines = text.lines().map(skep::escaped);
             let _ = writeln!(out, "  {at}{}", lines.next().unwrap_or_default());
             lines.try_for_each(|line| writeln!(out, "  {line}"))
         }

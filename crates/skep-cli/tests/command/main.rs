@@ -9,6 +9,7 @@ mod pack;
 mod refusals;
 mod runs;
 mod skeletons;
+mod tables;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

@@ -165,6 +165,13 @@ const FLOWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "crates/skep-test/src",
+        &[
+            "captures", "error", "node", "outcome", "proto", "table", "fixture", "compare", "ran", "check",
+            "run", "sections", "suite", "show", "report", "bless",
+        ],
+    ),
+    (
         "crates/skep/src",
         &[
             "steps",
@@ -215,6 +222,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "metrics",
             "slot",
             "world",
+            "fixture",
             "sys",
         ],
     ),

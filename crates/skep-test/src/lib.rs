@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bless;
+mod captures;
 mod check;
 mod compare;
 mod error;
@@ -26,15 +27,10 @@ mod suite;
 mod table;
 
 pub use bless::{Blessed, bless};
+pub use captures::Captures;
 pub use error::{Error, TableError};
 pub use outcome::{Counts, Difference, Outcome, Report, TestResult, What};
 pub use report::{json, junit};
 pub use show::{Style, details, summary};
 pub use suite::{Options, Suite};
 pub use table::check_text;
-
-use std::path::Path;
-use std::sync::Arc;
-
-/// Reads the packets of a capture, as Ethernet frames; the error is text for people.
-pub type Captures = Arc<dyn Fn(&Path) -> Result<Vec<Vec<u8>>, String> + Send + Sync>;

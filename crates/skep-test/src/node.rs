@@ -11,11 +11,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The text of a file, for lines of places in it.
+/// A file, and the lines of places in it.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: Box<Path>,
-    pub(crate) text: String,
+    /// Where each line begins.
+    lines: Vec<usize>,
 }
 
 /// A value and where it is.
@@ -39,8 +40,9 @@ pub(crate) enum Value {
 
 /// A document's table.
 pub(crate) fn parse(path: &Path, text: String) -> Result<Node, TableError> {
-    let source = Arc::new(Source { path: path.into(), text });
-    let document = toml_edit::Document::parse(source.text.clone()).map_err(|error| {
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+    let source = Arc::new(Source { path: path.into(), lines: std::iter::once(0).chain(ends).collect() });
+    let document = toml_edit::Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         source.error(at, error.message().to_owned())
     })?;
@@ -92,8 +94,7 @@ fn of_value(source: &Arc<Source>, value: &toml_edit::Value) -> Node {
 impl Source {
     /// The line of a byte, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
-        let before = self.text.get(..at).unwrap_or(&self.text);
-        1 + before.matches('\n').count()
+        self.lines.partition_point(|start| *start <= at)
     }
 
     fn error(&self, at: usize, text: String) -> TableError {

@@ -1,10 +1,11 @@
 //! Finds tests below paths and runs them, on several threads.
 
+use crate::captures::Captures;
 use crate::error::Error;
 use crate::outcome::{Outcome, Report, Seen, TestResult};
+use crate::run;
 use crate::sections::{self, Checks};
 use crate::table::{self, Test};
-use crate::{Captures, run};
 use skep::Object;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ impl Suite {
                     self.files.extend(tests.iter().map(|test| test.object.0.clone()));
                     self.entries.extend(tests.into_iter().map(|test| entry(Kind::Table(Box::new(test)))));
                 }
-                Err(error) => self.entries.push(entry(Kind::Unreadable(error.text.clone(), error.line))),
+                Err(error) => self.entries.push(entry(Kind::Unreadable(error.to_string(), error.line))),
             }
         } else if name.ends_with(".o") || named {
             let bytes = std::fs::read(file).map_err(Error::file("read", file))?;

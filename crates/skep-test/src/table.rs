@@ -8,7 +8,7 @@
 //! Nothing of an object is known here: values of maps and variables stay nodes of the document until the object is
 //! loaded, and an error then names their line.
 
-use crate::Captures;
+use crate::captures::Captures;
 use crate::error::TableError;
 use crate::node::{self, Fields, Node, Value};
 use std::path::{Path, PathBuf};
@@ -114,6 +114,7 @@ pub(crate) fn tests(path: &Path, text: String, captures: &Captures) -> Result<Ve
             tests.push(test_of(path, &whole, &fields, index, None, captures)?);
             continue;
         };
+        let whole = without(&whole, "cases");
         for case in cases.list()? {
             let case = case.table()?;
             let whole = whole.with_case(case);
@@ -128,6 +129,15 @@ pub(crate) fn tests(path: &Path, text: String, captures: &Captures) -> Result<Ve
         }
     }
     Ok(tests)
+}
+
+/// A table without one of its fields.
+fn without(node: &Node, name: &str) -> Node {
+    let mut node = node.clone();
+    if let Value::Table(fields) = &mut node.value {
+        fields.retain(|(known, _)| known != name);
+    }
+    node
 }
 
 /// A test with what the file says for all. Of tables, its own fields count first.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Tests of BPF programs in C, for `skep test`. A test is up to three programs, in sections that name its type, its name and
- * the stage. They run one after the other on one packet:
+ * Tests of BPF programs in C, for `skep test`. A test is up to three programs, in sections that name its type, its name
+ * and the stage. They run one after the other on one packet:
  *
  *   PKTGEN("xdp", "name")   writes the packet; it starts with a buffer of zeroes
  *   SETUP("xdp", "name")    fills maps and runs the program under test by a tail call
  *   CHECK("xdp", "name")    sees what that returned in the first four bytes, and the packet behind them
  *
- * A check returns TEST_PASS, TEST_FAIL or TEST_SKIP. What it prints with bpf_printk is shown if it fails. The sections and
- * results are those of Cilium's tests, so objects with their macros run as well.
+ * A check returns TEST_PASS, TEST_FAIL or TEST_SKIP. What it prints with bpf_printk is shown if it fails. The sections
+ * and results are those of Cilium's tests, so objects with their macros run as well.
  */
 #ifndef SKEP_TEST_H
 #define SKEP_TEST_H

@@ -1,7 +1,7 @@
 //! `skep test`: finds tests and runs them, once or whenever a file changes.
 //!
-//! Exit status: 0 all passed, 1 some did not, 2 wrong usage. Only results go to standard output; with `--json` that is one
-//! document.
+//! Exit status: 0 all passed, 1 some did not, 2 wrong usage. Only results go to standard output; with `--json` that is
+//! one document.
 
 use crate::capture::Reader;
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! Derives for contexts and verdicts of a host's own program types, and tests with a loaded object: `#[derive(Context)]`,
-//! `#[derive(Verdict)]` and `#[skep::test]` of the crate `skep`, feature `derive`.
+//! Derives for contexts and verdicts of a host's own program types, and tests with a loaded object:
+//! `#[derive(Context)]`, `#[derive(Verdict)]` and `#[skep::test]` of the crate `skep`, feature `derive`.
 //!
 //! Nothing that the macros write is `unsafe`: what an implementation lends is checked by the runtime. A mistake here
 //! can make a run fail, not the process.
@@ -134,9 +134,9 @@ pub fn verdict(input: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// An argument of type `Module`, `World` or `Runtime` is that of the test. The world's clock moves only by `World::step`,
-/// and its random numbers follow from a seed. The test fails if the object cannot be loaded, with the refusal as its text.
-/// Other attributes, like `#[should_panic]`, and results are those of any test.
+/// An argument of type `Module`, `World` or `Runtime` is that of the test. The world's clock moves only by
+/// `World::step`, and its random numbers follow from a seed. The test fails if the object cannot be loaded, with the
+/// refusal as its text. Other attributes, like `#[should_panic]`, and results are those of any test.
 ///
 /// ```compile_fail
 /// #[skep::test(path = "firewall.bpf.o")]

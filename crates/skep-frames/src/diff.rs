@@ -1,7 +1,7 @@
 //! Two packets side by side.
 //!
-//! Layers are paired in order, by name; a layer that only one packet has is shown alone. Where to skip is what leaves the
-//! most layers paired (the longest common subsequence; there are at most a few dozen layers).
+//! Layers are paired in order, by name; a layer that only one packet has is shown alone. Where to skip is what leaves
+//! the most layers paired (the longest common subsequence; there are at most a few dozen layers).
 
 use crate::fields::{Field, fields};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! Bytes to layers.
 //!
-//! Whatever the bytes are, the layers that come out of them build the same bytes. A header is taken as one only if it is
-//! there as a whole; the rest is bytes. Each field is given explicitly unless its usual value is the one that is there,
-//! computed by the same function that the builder uses. That the result builds the same bytes is checked at the end, and
-//! what does not would become one run of bytes; tests show that this does not happen.
+//! Whatever the bytes are, the layers that come out of them build the same bytes. A header is taken as one only if it
+//! is there as a whole; the rest is bytes. Each field is given explicitly unless its usual value is the one that is
+//! there, computed by the same function that the builder uses. That the result builds the same bytes is checked at the
+//! end, and what does not would become one run of bytes; tests show that this does not happen.
 
 use crate::frame::{Frame, Item, Layer};
 use crate::layers::{self, Auto, LayerDef, Space, Tail, bits};

@@ -1,8 +1,8 @@
 //! Where the layers of a packet are, and what the fields are that nobody gave.
 //!
 //! A value that is not given is a function of the packet's bytes and of where its layers are. The builder computes it
-//! from what it has written, the dissector from what it has read: a field is left out of the text exactly if both agree.
-//! So no value may depend on anything else, as for example on what was given in the text.
+//! from what it has written, the dissector from what it has read: a field is left out of the text exactly if both
+//! agree. So no value may depend on anything else, as for example on what was given in the text.
 
 use crate::layers::{Auto, FieldDef, LayerDef, Sum, bits};
 

@@ -1,5 +1,5 @@
-//! Writes expectations into table files: those that do not hold, and those that a test lacks. All else in the file, comments
-//! included, stays as it is.
+//! Writes expectations into table files: those that do not hold, and those that a test lacks. All else in the file,
+//! comments included, stays as it is.
 //!
 //! What is written is what the program did, right or not: whoever blesses reads the difference before it is committed.
 

@@ -1,8 +1,8 @@
 //! What is expected, compared with what is there.
 //!
-//! Values are compared as JSON, by the object's types. The expectation is made bytes and JSON again first, so that `80`,
-//! `"0x50"` and the name of an enumerator are the same value. Members of structures that the expectation leaves out are
-//! not compared; elements of arrays that it leaves out are zero.
+//! Values are compared as JSON, by the object's types. The expectation is made bytes and JSON again first, so that
+//! `80`, `"0x50"` and the name of an enumerator are the same value. Members of structures that the expectation leaves
+//! out are not compared; elements of arrays that it leaves out are zero.
 
 use crate::error::TableError;
 use crate::fixture;

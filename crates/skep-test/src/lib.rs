@@ -5,8 +5,8 @@
 //!                                                      \--bless--> table files
 //! ```
 //!
-//! Tests are tables in TOML and programs in C; the book's chapter "Testing programs with `skep test`" describes both. Each
-//! has maps, a machine and a clock of its own.
+//! Tests are tables in TOML and programs in C; the book's chapter "Testing programs with `skep test`" describes both.
+//! Each has maps, a machine and a clock of its own.
 #![forbid(unsafe_code)]
 
 mod bless;

@@ -6,8 +6,8 @@
 //!   log      1: format, 2: argument (64 bits)
 //! ```
 //!
-//! The bytes are a program's: lengths may point anywhere. Reading ends at the first that makes no sense, and at the first
-//! field number 0, with which the unused part of the map begins.
+//! The bytes are a program's: lengths may point anywhere. Reading ends at the first that makes no sense, and at the
+//! first field number 0, with which the unused part of the map begins.
 
 /// What a test in C has written.
 #[derive(Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Runs the tests of tables: steps one after the other, and after each what is expected of it.
 //!
-//! A test is a function of its table and its object: its clock moves only by `after`, random numbers follow from a seed,
-//! and it shares no map with another one. So it finds the same alone, in parallel, and again.
+//! A test is a function of its table and its object: its clock moves only by `after`, random numbers follow from a
+//! seed, and it shares no map with another one. So it finds the same alone, in parallel, and again.
 
 use crate::check::{check, digits, raw_event};
 use crate::compare::{self, Differences};

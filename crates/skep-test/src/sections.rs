@@ -6,8 +6,8 @@
 //!   check    sees the result in 4 bytes, then the packet         returns 1 passed, 2 failed, 3 skipped, 0 an error
 //! ```
 //!
-//! The stages of a test run one after the other on one packet and with the same maps. The map `suite_result_map`, if the
-//! object has one, holds results of parts and log lines, as a message in the encoding of Protocol Buffers.
+//! The stages of a test run one after the other on one packet and with the same maps. The map `suite_result_map`, if
+//! the object has one, holds results of parts and log lines, as a message in the encoding of Protocol Buffers.
 
 use crate::error::Error;
 use crate::fixture;

@@ -8,6 +8,7 @@ use crate::sections::{self, Checks};
 use crate::table::{self, Test};
 use skep::Object;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,11 @@ use std::time::Instant;
 
 /// The end of the names of table files.
 const TABLE: &str = ".test.toml";
+
+/// Folders with what compilers and package managers put there: much to read, and no tests.
+const SKIPPED: [&str; 2] = ["target", "node_modules"];
+/// The machine in the header of an ELF file.
+const EM_BPF: u16 = 247;
 
 /// Tests that were found.
 pub struct Suite {
@@ -86,7 +92,7 @@ impl Suite {
                 }
                 Err(error) => self.entries.push(entry(Kind::Unreadable(error.to_string(), error.line))),
             }
-        } else if name.ends_with(".o") || named {
+        } else if named || (name.ends_with(".o") && is_bpf(file)) {
             let bytes = std::fs::read(file).map_err(Error::file("read", file))?;
             let tests = match sections::tests(file, &bytes) {
                 Ok(tests) => tests,
@@ -230,6 +236,14 @@ impl Entry {
     }
 }
 
+/// Whether a file begins as an ELF file for BPF does.
+fn is_bpf(path: &Path) -> bool {
+    let mut start = [0; 20];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    let machine = if start[5] == 1 { u16::from_le_bytes } else { u16::from_be_bytes };
+    read.is_ok() && start.starts_with(b"\x7fELF") && machine([start[18], start[19]]) == EM_BPF
+}
+
 /// All files below a folder, in the order of their names.
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
@@ -239,8 +253,12 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
             let entry = entry.map_err(Error::file("read", &folder))?;
             let kind = entry.file_type().map_err(Error::file("read", &entry.path()))?;
             // Links are not followed: they may lead around in circles.
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
             if kind.is_dir() {
-                folders.push(entry.path());
+                if !SKIPPED.contains(&&*name) && !name.starts_with('.') {
+                    folders.push(entry.path());
+                }
             } else if kind.is_file() {
                 files.push(entry.path());
             }

@@ -1,7 +1,7 @@
 //! What a test with `#[skep::test]` gets: a module in a runtime and a world of its own.
 //!
-//! The world's clock moves only by [`World::step`], and its random numbers follow from a seed, so a test always finds the
-//! same, alone and beside others.
+//! The world's clock moves only by [`World::step`], and its random numbers follow from a seed, so a test always finds
+//! the same, alone and beside others.
 
 use crate::error::Error;
 use crate::module::Module;

@@ -177,3 +177,62 @@ fn tests_share_nothing() {
     let names: Vec<_> = report["tests"].as_array().unwrap().iter().map(|test| test["name"].clone()).collect();
     assert_eq!(names, (0..200).map(|number| number.to_string()).collect::<Vec<_>>(), "in the file's order");
 }
+
+/// A table about a classifier that prints, gives records, marks and redirects.
+fn effects(name: &str, expect: &str) -> (Scratch, String) {
+    let object = root().join(object("effects")).canonicalize().unwrap();
+    let text = format!(
+        "object = {object:?}\nseed = 7\nclock = \"2s\"\n[[test]]\nname = \"all\"\n\
+         packet = 'eth()/ip4()/udp()'\nmetadata = {{ mark = 4 }}\n[test.expect]\n{expect}"
+    );
+    (Scratch::new(&format!("{name}.test.toml"), text.as_bytes()), text)
+}
+
+const EFFECTS: &str = r#"
+verdict = "redirect"
+redirect = "device 3"
+printed = ["length 42"]
+metadata = { mark = 5 }
+variables = { random_number = 1674306020 }
+events = [
+    { map = "events", type = "struct event", value = { time = 2000000000, len = 42, color = "GREEN", name = "green" } },
+    { map = "samples", value = 4 },
+]
+maps = { queue = [{ value = 42 }], table = { only = [{ key = 42, value = { color = 5 } }], absent = [7], len = 1 } }
+"#;
+
+#[test]
+fn all_that_a_program_does_can_be_expected() {
+    let (file, _) = effects("effects", EFFECTS);
+    assert_eq!(skep(&["test", file.path(), "--json"]).json()["passed"], 1);
+}
+
+#[test]
+fn each_expectation_fails_alone() {
+    for (right, wrong, said) in [
+        ("\"redirect\"\n", "\"ok\"\n", "verdict: expected ok, found redirect"),
+        ("device 3", "device 4", "redirection: expected \"device 4\", found \"device 3\""),
+        ("length 42", "length 41", "printed line 1: expected \"length 41\", found \"length 42\""),
+        ("[\"length 42\"]", "[]", "printed line 1: expected nothing"),
+        ("mark = 5", "mark = 6", "mark: expected 6, found 5"),
+        ("1674306020", "1", "variable random_number: expected 1, found 1674306020"),
+        ("time = 2000000000", "time = 1", "! time   1           2000000000"),
+        ("\"GREEN\"", "\"RED\"", "! color  \"RED\"       \"GREEN\""),
+        ("value = 4 }", "value = 5 }", "event 2: expected 5, found 4"),
+        ("    { map = \"samples\", value = 4 },\n", "", "event 2: expected nothing"),
+        (
+            "{ value = 42 }",
+            "{ value = 42 }, { value = 1 }",
+            "map queue, element 1: expected 1, found nothing",
+        ),
+        ("[{ value = 42 }]", "[]", "map queue, element 0: expected nothing, found 42"),
+        ("color = 5", "color = 0", "map table, key 42"),
+        ("absent = [7]", "absent = [42]", "map table, key 42: expected nothing"),
+        ("len = 1 }", "len = 2 }", "map table, number of elements: expected 2, found 1"),
+        ("only = [{ key = 42, value = { color = 5 } }]", "only = []", "map table, key 42: expected nothing"),
+    ] {
+        assert!(EFFECTS.contains(right), "{right}");
+        let (file, _) = effects("effect", &EFFECTS.replacen(right, wrong, 1));
+        skep(&["test", file.path()]).refused(1, &[said, "0 passed, 1 failed in"]);
+    }
+}

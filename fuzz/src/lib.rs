@@ -12,6 +12,8 @@ mod ask;
 mod common;
 #[path = "../../crates/skep-abi/tests/oracle/format.rs"]
 mod format;
+#[path = "../../crates/skep-frames/tests/oracle/mod.rs"]
+mod frames;
 #[path = "../../crates/skep-verifier/tests/oracle/hostile.rs"]
 mod hostile;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
@@ -26,6 +28,8 @@ mod roundtrip;
 mod signed;
 #[path = "../../crates/skep/tests/oracle/sys.rs"]
 mod sys;
+#[path = "../../crates/skep-test/tests/oracle/mod.rs"]
+mod tables;
 
 /// Bytes, instructions and text are translated into each other without loss, and no input makes the
 /// decoder or the assembler panic. `data` is taken as a program, and as assembler text if it is UTF-8.
@@ -63,6 +67,21 @@ pub fn packet_helpers(data: &[u8]) {
 /// Any bytes are a format of `bpf_snprintf` whose pieces add up to it, or are refused where they are wrong.
 pub fn format_parse(data: &[u8]) {
     format::check(data);
+}
+
+/// Any bytes are a packet whose text builds them again, and any text is a packet or an error in it.
+pub fn frames(data: &[u8]) {
+    frames::keeps(data);
+    if let Ok(text) = std::str::from_utf8(data) {
+        frames::reads(text);
+    }
+}
+
+/// Any text is a table with tests, or an error at one of its lines.
+pub fn test_tables(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        tables::reads(text);
+    }
 }
 
 /// Compiled code does what the interpreter does with programs that the verifier accepts. `data` is what the

@@ -158,6 +158,20 @@ const FLOWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "crates/skep-frames/src",
+        &[
+            "limits", "error", "layers", "value", "options", "frame", "text", "placed", "build", "dissect",
+            "fields", "diff",
+        ],
+    ),
+    (
+        "crates/skep-test/src",
+        &[
+            "captures", "error", "node", "outcome", "proto", "table", "fixture", "compare", "ran", "check",
+            "run", "sections", "suite", "show", "report", "bless",
+        ],
+    ),
+    (
         "crates/skep/src",
         &[
             "steps",
@@ -209,6 +223,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "metrics",
             "slot",
             "world",
+            "fixture",
             "sys",
         ],
     ),

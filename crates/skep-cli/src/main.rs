@@ -33,6 +33,7 @@ mod settings;
 mod signature;
 mod skeleton;
 mod target;
+mod test;
 mod verify;
 mod world;
 
@@ -57,6 +58,8 @@ enum Command {
     Attach(Box<attach::Args>),
     /// Run an application whose system call bpf(2) is answered by skep: no root, no BPF of the kernel.
     Exec(exec::Args),
+    /// Test programs: tables of packets, maps and what is expected (*.test.toml), and checks in C.
+    Test(test::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect types.
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
+        Command::Test(args) => test::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),

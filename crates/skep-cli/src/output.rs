@@ -11,13 +11,22 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
     write(&escaped(text))
 }
 
+/// Whether standard output shows colours.
+pub(crate) fn is_colourful() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+}
+
+/// Writes text whose control characters are escaped already, but for those that colour it.
+pub(crate) fn coloured(text: &str) -> Result<(), Failure> {
+    write(text)
+}
+
 /// A piece of text and its terminal colour, as an SGR code.
 pub(crate) type Piece = (Option<u8>, String);
 
 /// Writes text, in colours if standard output is a terminal and `NO_COLOR` is not set.
 pub(crate) fn pieces(pieces: &[Piece]) -> Result<(), Failure> {
-    let colourful =
-        io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let colourful = is_colourful();
     let piece = |(colour, text): &Piece| match colour.filter(|_| colourful) {
         Some(colour) => format!("\u{1b}[{colour}m{}\u{1b}[0m", escaped(text)),
         None => escaped(text),

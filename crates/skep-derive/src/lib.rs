@@ -1,11 +1,12 @@
-//! Derives for contexts and verdicts of a host's own program types: `#[derive(Context)]` and `#[derive(Verdict)]` of
-//! the crate `skep`, feature `derive`.
+//! Derives for contexts and verdicts of a host's own program types, and tests with a loaded object:
+//! `#[derive(Context)]`, `#[derive(Verdict)]` and `#[skep::test]` of the crate `skep`, feature `derive`.
 //!
 //! Nothing that the macros write is `unsafe`: what an implementation lends is checked by the runtime. A mistake here
 //! can make a run fail, not the process.
 #![forbid(unsafe_code)]
 
 mod context;
+mod test;
 mod verdict;
 
 use proc_macro::TokenStream;
@@ -117,6 +118,35 @@ pub fn context(input: TokenStream) -> TokenStream {
 pub fn verdict(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     verdict::derive(&input).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Makes a function a test that gets an object, loaded for it alone.
+///
+/// ```
+/// # extern crate skep;
+/// use skep::{Module, Packet};
+///
+/// #[skep::test(object = "../../examples/firewall.bpf.o")] // relative to the package
+/// fn an_empty_packet_is_dropped(module: Module) {
+///     let firewall = module.program("firewall").unwrap();
+///     let verdict = firewall.run(&mut Packet::new(&[])).unwrap();
+///     assert_eq!(firewall.program_type().verdict(verdict), Some("drop"));
+/// }
+/// ```
+///
+/// An argument of type `Module`, `World` or `Runtime` is that of the test. The world's clock moves only by
+/// `World::step`, and its random numbers follow from a seed. The test fails if the object cannot be loaded, with the
+/// refusal as its text. Other attributes, like `#[should_panic]`, and results are those of any test.
+///
+/// ```compile_fail
+/// #[skep::test(path = "firewall.bpf.o")]
+/// fn the_option_is_called_object() {}
+/// ```
+#[proc_macro_attribute]
+pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
+    let options = syn::parse_macro_input!(options as test::Options);
+    let function = syn::parse_macro_input!(item as test::Function);
+    test::expand(&options, &function).into()
 }
 
 /// `HttpRequest` in snake case.

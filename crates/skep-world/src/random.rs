@@ -20,6 +20,11 @@ impl Random {
         Self { state: Some(AtomicU64::new(seed)) }
     }
 
+    /// Whether they follow from a seed.
+    pub const fn is_seeded(&self) -> bool {
+        self.state.is_some()
+    }
+
     /// The next number of a seeded sequence; `None` for [`Random::real`], whose numbers the caller has to draw.
     #[inline]
     pub fn next(&self) -> Option<u32> {

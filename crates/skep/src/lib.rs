@@ -79,6 +79,8 @@ mod ending;
 mod error;
 mod expiry;
 mod extension;
+#[cfg(feature = "derive")]
+pub mod fixture;
 pub mod function;
 #[cfg(test)]
 mod growth_tests;
@@ -173,7 +175,7 @@ pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
 #[cfg(feature = "derive")]
-pub use skep_derive::{Context, Verdict};
+pub use skep_derive::{Context, Verdict, test};
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{

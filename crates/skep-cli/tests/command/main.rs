@@ -13,6 +13,7 @@ mod runs;
 #[cfg(feature = "signatures")]
 mod signatures;
 mod skeletons;
+mod tables;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         "rows",
         "programs",
         &rows,
-        "program; native = ns.native.best:1; skep = ns.skep.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
+        "program; native = ns.native.best:1; skep = ns.skep.best:1; no passes = ns.skep-plain.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
          sbpf-unchecked = ns.sbpf-unchecked.best:1; sbpf = ns.sbpf.best:1; \
          skep-interpreter = ns.skep-interpreter.best:1; untrusted = ns.skep-untrusted.best:1; bytes/insn = bytes_per_insn:2",
     );
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let title = "time relative to native code, geometric mean over the programs that all run";
     report.table("geomean", title, ratios(names(), |name| ratio(&everywhere, name, "native")), columns);
     let all: Vec<&Value> = rows.iter().collect();
-    let title = "time with a defence relative to skep's without, geometric mean over all programs";
+    let title =
+        "time without passes, or with a defence, relative to skep's, geometric mean over all programs";
     report.table("defences", title, ratios(DEFENCES.into_iter(), |name| ratio(&all, name, "skep")), columns);
     let title = "skep's time relative to another's, geometric mean over the programs that both run";
     report.table("skep_against", title, ratios(names(), |name| ratio(&all, "skep", name)), columns);

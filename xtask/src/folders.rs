@@ -154,7 +154,7 @@ const FLOWS: &[(&str, &[&str])] = &[
         "crates/skep-jit/src",
         &[
             "error", "options", "blind", "site", "watch", "reduce", "layout", "port", "parts", "passes",
-            "ends", "plan", "live", "lower", "arch", "compiled",
+            "ends", "plan", "live", "passes", "lower", "arch", "compiled",
         ],
     ),
     (

@@ -38,8 +38,8 @@ pub struct Options {
     pub passes: Passes,
 }
 
-/// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; each makes
-/// the code longer. With [`blind_constants`](Options::blind_constants), [`mask_speculation`](Options::mask_speculation)
+/// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; all but
+/// [`loads`](Self::loads) make the code longer. With [`blind_constants`](Options::blind_constants), [`mask_speculation`](Options::mask_speculation)
 /// or [`order_reloads`](Options::order_reloads) none is made: a program of a stranger is compiled instruction by
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,13 +51,15 @@ pub struct Passes {
     pub unroll: bool,
     /// Loops that copy, fill or sum up adjacent elements do sixteen bytes at once.
     pub bulk: bool,
+    /// Adjacent bytes that are loaded one by one, and put together, are loaded at once.
+    pub loads: bool,
 }
 
 impl Passes {
     /// Every one of them.
-    pub const ALL: Self = Self { rotate: true, unroll: true, bulk: true };
+    pub const ALL: Self = Self { rotate: true, unroll: true, bulk: true, loads: true };
     /// None of them: one piece of code for each instruction, in their order.
-    pub const NONE: Self = Self { rotate: false, unroll: false, bulk: false };
+    pub const NONE: Self = Self { rotate: false, unroll: false, bulk: false, loads: false };
 }
 
 impl Default for Passes {

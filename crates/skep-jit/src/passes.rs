@@ -16,13 +16,15 @@
 //!                             10 ...                       7
 //! ```
 //!
-//! Only innermost loops are rewritten ([`loops`]). A program without loops costs one look at each instruction. Where the
+//! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten. A program without them costs two looks at
+//! each instruction. Where the
 //! result cannot be expressed, or does not compile, the program is compiled as it was verified; so are programs of
 //! strangers ([`Options::passes`]).
 //!
 //! It would break if an instruction were copied to where a different path leads to it, or if a round were not charged.
 
 mod bulk;
+mod loads;
 mod loops;
 mod unroll;
 
@@ -57,8 +59,10 @@ enum Target {
 
 /// A list of instructions under construction.
 #[derive(Debug)]
-struct Code<'a> {
+struct Code<'a, 's> {
     verified: Parts<'a>,
+    /// What is copied: the verified program with merged loads.
+    source: &'s [Insn],
     insns: Vec<Insn>,
     origins: Vec<Origin>,
     /// Slots with a target, in ascending order.
@@ -74,16 +78,15 @@ pub(crate) fn rewrite<'a>(parts: Parts<'a>, options: Options) -> Option<Rewritte
     if blind_constants || mask_speculation || order_reloads || passes == crate::options::Passes::NONE {
         return None;
     }
-    let loops = loops::innermost(&parts);
-    if loops.is_empty() {
-        return None;
-    }
+    let merged = if passes.loads { loads::merge(&parts) } else { None };
+    let source = Parts { insns: merged.as_deref().unwrap_or(parts.insns), ..parts };
+    let loops = loops::innermost(&source);
     let charged = parts.linkage.ends.as_ref().is_some_and(|ends| ends.charge.is_some());
-    let plans = unroll::plan(&parts, &loops, passes, !charged);
-    if plans.iter().all(unroll::Plan::changes_nothing) {
+    let plans = unroll::plan(&source, &loops, passes, !charged);
+    if merged.is_none() && plans.iter().all(unroll::Plan::changes_nothing) {
         return None;
     }
-    let mut code = Code::new(parts, &plans);
+    let mut code = Code::new(parts, source.insns, &plans);
     let mut slot = 0;
     for plan in &plans {
         code.keep(slot..plan.head());
@@ -94,11 +97,12 @@ pub(crate) fn rewrite<'a>(parts: Parts<'a>, options: Options) -> Option<Rewritte
     code.finish()
 }
 
-impl<'a> Code<'a> {
-    fn new(verified: Parts<'a>, plans: &[unroll::Plan]) -> Self {
+impl<'a, 's> Code<'a, 's> {
+    fn new(verified: Parts<'a>, source: &'s [Insn], plans: &[unroll::Plan]) -> Self {
         let slots = verified.insns.len() + plans.iter().map(unroll::Plan::most_added).sum::<usize>();
         Self {
             verified,
+            source,
             insns: Vec::with_capacity(slots),
             origins: Vec::with_capacity(slots),
             targets: Vec::with_capacity(slots / 4),
@@ -133,7 +137,7 @@ impl<'a> Code<'a> {
     fn keep(&mut self, slots: std::ops::Range<usize>) {
         for slot in slots {
             self.begin();
-            let insn = self.verified.insns[slot];
+            let insn = self.source[slot];
             match insn.jump_target(slot).or_else(|| insn.function_target(slot)) {
                 Some(target) => self.put_to(Origin::copy(slot), insn, Target::Verified(target)),
                 None => self.put(Origin::copy(slot), insn),
@@ -154,7 +158,11 @@ impl<'a> Code<'a> {
         }
         let facts = self.origins.iter().map(|origin| {
             let fact = &verified.facts[origin.slot()];
-            if origin.is_added() { Fact { reached: fact.reached, ..Fact::default() } } else { *fact }
+            if origin.is_added() || self.source[origin.slot()] != verified.insns[origin.slot()] {
+                Fact { reached: fact.reached, ..Fact::default() }
+            } else {
+                *fact
+            }
         });
         let facts = facts.collect();
         let end = self.insns.len() as u32;
@@ -201,6 +209,13 @@ impl Rewritten<'_> {
             rewriting: Some(rewriting),
             ..self.verified
         }
+    }
+
+    /// How many loops are done in bulk, and the slots of the code with what each is a copy of.
+    #[cfg(test)]
+    pub(crate) fn shape(&self) -> (usize, Vec<usize>) {
+        let copies = self.origins.iter().filter(|origin| !origin.is_added());
+        (self.bulk.len(), copies.map(|origin| origin.slot()).collect())
     }
 
     /// Where the slots of the verified program are.

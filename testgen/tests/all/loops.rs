@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use crate::common::{Lab, cases, difference, first_seed, verified};
 use skep_jit::Passes;
-use skep_testgen::{Flavour, Host, Source, TestProgram};
+use skep_testgen::{End, Flavour, Host, Source, TestProgram};
 
 const LEN: u32 = 256;
 /// Number of inputs for each program.
@@ -24,8 +24,7 @@ fn loops_do_the_same_with_and_without_passes_as_in_the_interpreter() {
         let program = program(&mut Source::from_seed(seed));
         let Ok(verified) = verified(&program) else { continue };
         accepted += 1;
-        let fails =
-            |reason: String| -> ! { panic!("SKEP_SEED={seed} SKEP_CASES=1: {reason}\n{program}") };
+        let fails = |reason: String| -> ! { panic!("SKEP_SEED={seed} SKEP_CASES=1: {reason}\n{program}") };
         lab.options.passes = Passes::ALL;
         if let Err(reason) = lab.agree(&program, &verified, INPUTS) {
             fails(reason);
@@ -45,6 +44,42 @@ fn loops_do_the_same_with_and_without_passes_as_in_the_interpreter() {
     println!("{accepted} of {programs} accepted, {rewritten} rewritten");
     assert!(accepted * 10 >= programs * 8, "only {accepted} of {programs}");
     assert!(rewritten * 10 >= accepted * 7, "only {rewritten} of {accepted} were rewritten");
+}
+
+#[test]
+fn each_copy_of_a_round_is_charged() {
+    let mut lab = Lab::new(Host::new(Flavour::Buffer { len: LEN }));
+    let programs = cases(300);
+    let (mut whole, mut ended) = (0, 0);
+    for seed in first_seed()..first_seed() + programs {
+        let program = program(&mut Source::from_seed(seed));
+        let Ok(verified) = verified(&program) else { continue };
+        let fails = |reason: String| -> ! { panic!("SKEP_SEED={seed} SKEP_CASES=1: {reason}\n{program}") };
+        let mut source = Source::from_seed(seed ^ 0x10_0b5);
+        let mut left = 1_000_000;
+        for turn in 0..5 {
+            let units = if turn == 0 { left } else { source.below((1_000_000 - left) as u32 + 2) as i32 };
+            lab.host.set_end(Some(End { units, call: 0 }));
+            let interpreter = lab.interpreter(&verified).unwrap_or_else(|reason| fails(reason));
+            let compiled = lab.compiled(&verified).unwrap_or_else(|reason| fails(reason));
+            let (mut a, mut b) = (lab.interpret(&interpreter, seed), lab.execute(&compiled, seed));
+            if a.1.over.0 && b.1.over.0 {
+                (a.0, b.0) = (0, 0); // means nothing
+            }
+            if let Err(reason) = difference("the interpreter", &a, "compiled code", &b) {
+                fails(format!("{units} units: {reason}"));
+            }
+            match a.1.over {
+                (true, _) => ended += 1,
+                (false, rest) => {
+                    whole += 1;
+                    left = if turn == 0 { rest } else { left };
+                }
+            }
+        }
+    }
+    println!("{whole} to their ends, {ended} out of units");
+    assert!(programs < 100 || whole.min(ended) * 2 > programs, "{whole} and {ended}");
 }
 
 /// A few loops behind each other. `r6` is the buffer, `r0` the result.

@@ -139,7 +139,7 @@ impl Plan {
     }
 
     /// Writes the loop, with all of its copies.
-    pub(super) fn write(&self, code: &mut Code<'_>) {
+    pub(super) fn write(&self, code: &mut Code<'_, '_>) {
         let Loop { head, end } = self.found;
         if self.changes_nothing() {
             return code.keep(head..end);
@@ -171,7 +171,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn copy(&mut self, code: &mut Code<'_>, last: bool) {
+    fn copy(&mut self, code: &mut Code<'_, '_>, last: bool) {
         let Loop { head, end } = self.plan.found;
         self.places.clear();
         let is_first = self.first.is_empty();
@@ -190,9 +190,9 @@ impl Writer<'_> {
         }
     }
 
-    fn insn(&mut self, code: &mut Code<'_>, slot: usize, last: bool) {
+    fn insn(&mut self, code: &mut Code<'_, '_>, slot: usize, last: bool) {
         let Loop { head, end } = self.plan.found;
-        let insn = code.verified.insns[slot];
+        let insn = code.source[slot];
         let origin = Origin::copy(slot);
         let Some(target) = insn.jump_target(slot) else { return code.put(origin, insn) };
         if target > slot && target < end {
@@ -221,7 +221,7 @@ impl Writer<'_> {
 
     /// A jump back that is not the last instruction of the loop: its target is as far behind the current copy as the
     /// head is behind the end.
-    fn to_next_copy(&mut self, code: &mut Code<'_>, slot: usize, insn: Insn) {
+    fn to_next_copy(&mut self, code: &mut Code<'_, '_>, slot: usize, insn: Insn) {
         let Loop { end, .. } = self.plan.found;
         // Instructions left in this copy, the last of which vanishes if it is a jump back and becomes two if it cannot be
         // turned round.
@@ -231,9 +231,9 @@ impl Writer<'_> {
     }
 
     /// How many instructions an instruction of a copy that is not the last one has.
-    fn len(&self, code: &Code<'_>, slot: usize) -> usize {
+    fn len(&self, code: &Code<'_, '_>, slot: usize) -> usize {
         let Loop { head, end } = self.plan.found;
-        match code.verified.insns[slot] {
+        match code.source[slot] {
             insn if slot + 1 < end || insn.jump_target(slot) != Some(head) => 1,
             Insn::JumpIf { cond, .. } => {
                 if inverted(cond).is_some() {
@@ -247,8 +247,8 @@ impl Writer<'_> {
     }
 
     /// A conditional jump turned round: it leads to the target where it would have gone on.
-    fn leave_unless(&self, code: &mut Code<'_>, slot: usize, target: Target) {
-        let insn = code.verified.insns[slot];
+    fn leave_unless(&self, code: &mut Code<'_, '_>, slot: usize, target: Target) {
+        let insn = code.source[slot];
         let Insn::JumpIf { width, cond, dst, src, .. } = insn else {
             return code.put(Origin::copy(slot), insn);
         };
@@ -266,16 +266,16 @@ impl Writer<'_> {
     }
 
     /// The start of the loop in place of the jump back to it.
-    fn start(&self, code: &mut Code<'_>) {
+    fn start(&self, code: &mut Code<'_, '_>) {
         let head = self.plan.found.head;
         let Some(condition) = self.plan.condition else { return };
         for slot in head..condition {
-            code.put(Origin::copy(slot), code.verified.insns[slot]);
+            code.put(Origin::copy(slot), code.source[slot]);
         }
-        let Insn::JumpIf { width, cond, dst, src, .. } = code.verified.insns[condition] else { return };
+        let Insn::JumpIf { width, cond, dst, src, .. } = code.source[condition] else { return };
         let first = if self.first.is_empty() { &self.places } else { &self.first };
         let behind = Target::New(first[condition + 1 - head]);
-        let out = code.verified.insns[condition].jump_target(condition).map(Target::Verified);
+        let out = code.source[condition].jump_target(condition).map(Target::Verified);
         let out = out.unwrap_or(behind);
         let (cond, taken, other) = match inverted(cond) {
             Some(cond) => (cond, behind, out),

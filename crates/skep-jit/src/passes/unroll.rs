@@ -34,9 +34,13 @@ use crate::port::bulk::Bulk;
 
 /// Copies of the smallest loops, the first one included.
 const MOST_COPIES: usize = 4;
-/// The most slots of a loop that is copied as often as that; half as many copies up to twice as many slots.
+/// The most slots of a loop that has as many.
+const SMALLEST: usize = 8;
+/// The most slots of a loop that has half as many. In larger ones a jump is a small part.
 const SMALL: usize = 12;
-/// The most slots up to the condition of a loop that is rotated.
+/// The most slots of a loop that is rotated: where many paths meet, the predictor does worse with two heads.
+const ROTATED: usize = 24;
+/// The most of these up to the condition.
 const START: usize = 6;
 
 /// What becomes of a loop.
@@ -63,10 +67,11 @@ pub(super) fn plan(parts: &Parts<'_>, loops: &[Loop], passes: Passes, with_bulk:
             plan.bulk = if passes.bulk && with_bulk { bulk::find(parts, found) } else { None };
             plan.condition = if passes.rotate { condition(parts, found) } else { None };
             // Of what is done in bulk only a few rounds are left.
-            if passes.unroll && plan.bulk.is_none() {
+            if passes.unroll && plan.bulk.is_none() && !parts.insns[found.head..found.end].iter().any(divides)
+            {
                 plan.copies = match found.end - found.head {
-                    0..=SMALL => MOST_COPIES,
-                    len if len <= 2 * SMALL => MOST_COPIES / 2,
+                    0..=SMALLEST => MOST_COPIES,
+                    len if len <= SMALL => MOST_COPIES / 2,
                     _ => 1,
                 };
             }
@@ -97,12 +102,23 @@ fn is_plain(insn: &Insn) -> bool {
     }
 }
 
-/// The slot of the only condition at the start of a loop, if it ends the loop and the loop ends with a jump back that is
-/// not part of a condition.
+/// Whether an instruction takes so long that jumps do not count.
+fn divides(insn: &Insn) -> bool {
+    use AluOp::{Div, Mod, Sdiv, Smod};
+    matches!(insn, Insn::Alu { op: Div | Mod | Sdiv | Smod, .. })
+}
+
+/// The slot of the only condition at the start of a loop, if it ends the loop and the loop ends with the only jump back,
+/// which is not part of a condition.
 fn condition(parts: &Parts<'_>, Loop { head, end }: Loop) -> Option<usize> {
     let back = end - 1;
-    let is_exit = |slot: usize| parts.insns[slot].jump_target(slot) == Some(end);
-    if !matches!(parts.insns[back], Insn::Jump { .. }) || back == head {
+    let leads = |slot: usize, to: usize| parts.insns[slot].jump_target(slot) == Some(to);
+    let is_exit = |slot: usize| leads(slot, end);
+    let is_small = end - head <= ROTATED && back > head;
+    if !is_small
+        || !matches!(parts.insns[back], Insn::Jump { .. })
+        || (head..back).any(|slot| leads(slot, head))
+    {
         return None;
     }
     let before = back - 1;

@@ -14,6 +14,14 @@ const PLACEMENTS: [u32; 4] = [0, 9, 22, 43];
 #[derive(Deserialize)]
 struct Table {
     programs: Vec<Program>,
+    second: Vec<Program>,
+}
+
+impl Table {
+    /// The programs of both sets.
+    fn all(&self) -> impl Iterator<Item = &Program> {
+        self.programs.iter().chain(&self.second)
+    }
 }
 
 #[derive(Deserialize)]
@@ -58,7 +66,7 @@ fn compile(programs: &Path, table: &Table) {
             .warnings(false)
             .define("PLACEMENT", placement.to_string().as_str())
             .include(programs);
-        for program in table.programs.iter().filter(|program| program.native) {
+        for program in table.all().filter(|program| program.native) {
             build.file(programs.join(format!("{}.bpf.c", program.name)));
         }
         build.compile(&format!("skep_bench_native_{placement}"));
@@ -77,14 +85,22 @@ fn compiler() -> String {
 
 fn list(programs: &Path, table: &Table) -> String {
     let mut text = String::from("unsafe extern \"C\" {\n");
-    for program in table.programs.iter().filter(|program| program.native) {
+    for program in table.all().filter(|program| program.native) {
         for placement in 0..PLACEMENTS.len() {
             writeln!(text, "    fn native_{}_{placement}(memory: *mut u8, len: u64) -> u64;", program.name)
                 .unwrap();
         }
     }
-    text.push_str("}\n\n/// Every benchmark program.\npub(crate) static PROGRAMS: &[Program] = &[\n");
-    for Program { name, bytes, seed, file, plain, native, result, measures } in &table.programs {
+    text.push_str("}\n\n/// The benchmark programs.\npub(crate) static PROGRAMS: &[Program] = &[\n");
+    list_set(&mut text, programs, &table.programs);
+    text.push_str("];\n\n/// The second set, to which the compiler is not tuned.\npub(crate) static SECOND: &[Program] = &[\n");
+    list_set(&mut text, programs, &table.second);
+    text.push_str("];\n");
+    text
+}
+
+fn list_set(text: &mut String, programs: &Path, set: &[Program]) {
+    for Program { name, bytes, seed, file, plain, native, result, measures } in set {
         let path = |ending: &str| programs.join(format!("{name}.{ending}"));
         let memory = match file {
             true => format!("Memory::File(include_bytes!({:?}))", path("mem")),
@@ -101,8 +117,6 @@ fn list(programs: &Path, table: &Table) -> String {
         )
         .unwrap();
     }
-    text.push_str("];\n");
-    text
 }
 
 /// The objects of the examples with their names.

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::programs::Program;
 use skep::abi::RAW;
 use skep::isa::{AluOp, Insn, Operand, Reg, Width};
-use skep::jit::Options;
+use skep::jit::{Options, Passes};
 use skep::{Budget, Engine as Own, Object, ProgramOptions, Runtime};
 
 /// How many placements each engine gets.
@@ -35,6 +35,7 @@ pub(crate) const ENGINES: &[Engine] = &[
     ("skep", |program, placement| skep(program, placement, Own::Jit, None)),
     // Charged, but never at an end.
     ("skep-budget", |program, placement| skep(program, placement, Own::Jit, Some(Budget::UNLIMITED))),
+    ("skep-plain", |program, placement| defended(program, placement, |on| on.passes = Passes::NONE)),
     ("skep-blinded", |program, placement| defended(program, placement, |on| on.blind_constants = true)),
     ("skep-masked", |program, placement| defended(program, placement, |on| on.mask_speculation = true)),
     ("skep-ordered", |program, placement| defended(program, placement, |on| on.order_reloads = true)),
@@ -49,9 +50,10 @@ pub(crate) const ENGINES: &[Engine] = &[
     ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter, None)),
 ];
 
-/// What compiled code may do against the authors of programs, by the names of these engines.
-pub(crate) const DEFENCES: [&str; 5] =
-    ["skep-blinded", "skep-masked", "skep-ordered", "skep-retpolines", "skep-untrusted"];
+/// What compiled code may do against the authors of programs, by the names of these engines, and before them what it is
+/// without passes.
+pub(crate) const DEFENCES: [&str; 6] =
+    ["skep-plain", "skep-blinded", "skep-masked", "skep-ordered", "skep-retpolines", "skep-untrusted"];
 
 /// Without that engine there is no time.
 #[cfg(not(feature = "opponents"))]
@@ -92,7 +94,7 @@ fn skep(program: &'static Program, placement: usize, engine: Own, budget: Option
     skep_in(runtime, program, placement, engine)
 }
 
-/// skep's compiler with defences.
+/// skep's compiler with other options.
 fn defended(program: &'static Program, placement: usize, set: fn(&mut Options)) -> Result<Run> {
     let mut options = Options::default();
     set(&mut options);

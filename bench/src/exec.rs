@@ -1,7 +1,7 @@
 //! `skep-bench exec`: execution speed, code size and load time against other engines and native code.
 
 use crate::engines::{self, DEFENCES, ENGINES, Engine, PLACEMENTS, Run};
-use crate::programs::{PROGRAMS, Program};
+use crate::programs::{PROGRAMS, Program, SECOND};
 use crate::report::{Report, number};
 use crate::timing::{Batched, median};
 use crate::{Common, Result, progress};
@@ -19,9 +19,28 @@ pub(crate) struct Args {
     /// Rounds in which each engine takes its turn at each placement.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Which programs: the first set, by whose results the compiler was tuned, or the second, which was kept apart.
+    #[arg(long, value_enum, default_value_t = Set::First)]
+    set: Set,
     /// Leave the interpreter out, which takes most of the time.
     #[arg(long)]
     no_interpreter: bool,
+}
+
+/// A set of benchmark programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Set {
+    First,
+    Second,
+}
+
+impl Set {
+    fn programs(self) -> &'static [Program] {
+        match self {
+            Self::First => PROGRAMS,
+            Self::Second => SECOND,
+        }
+    }
 }
 
 /// Runs the benchmark.
@@ -32,14 +51,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let rounds = if common.quick { args.rounds.min(2) } else { args.rounds };
     let engines = &ENGINES[..ENGINES.len() - usize::from(args.no_interpreter)];
-    let mut rows = Vec::with_capacity(PROGRAMS.len());
-    for program in PROGRAMS {
+    let programs = args.set.programs();
+    let mut rows = Vec::with_capacity(programs.len());
+    for program in programs {
         progress(program.name);
         rows.push(measure(program, engines, rounds)?);
     }
     progress("load");
     let loads = [54, 518, 4210].into_iter().map(load).collect::<Result<Vec<_>>>()?;
-    let architectures = Target::ALL.into_iter().map(architecture).collect::<Result<Vec<_>>>()?;
+    let architectures =
+        Target::ALL.into_iter().map(|target| architecture(programs, target)).collect::<Result<Vec<_>>>()?;
     let compiler = env!("SKEP_BENCH_COMPILER");
     let sum = |key| rows.iter().map(|row| number(row, key)).sum::<f64>();
     let mut report = Report::new("exec", format!("ns per run, best of {PLACEMENTS} placements"));
@@ -54,7 +75,7 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
         "rows",
         "programs",
         &rows,
-        "program; native = ns.native.best:1; skep = ns.skep.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
+        "program; native = ns.native.best:1; skep = ns.skep.best:1; no passes = ns.skep-plain.best:1; skep-budget = ns.skep-budget.best:1; rbpf = ns.rbpf.best:1; \
          sbpf-unchecked = ns.sbpf-unchecked.best:1; sbpf = ns.sbpf.best:1; \
          skep-interpreter = ns.skep-interpreter.best:1; untrusted = ns.skep-untrusted.best:1; bytes/insn = bytes_per_insn:2",
     );
@@ -65,7 +86,8 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let title = "time relative to native code, geometric mean over the programs that all run";
     report.table("geomean", title, ratios(names(), |name| ratio(&everywhere, name, "native")), columns);
     let all: Vec<&Value> = rows.iter().collect();
-    let title = "time with a defence relative to skep's without, geometric mean over all programs";
+    let title =
+        "time without passes, or with a defence, relative to skep's, geometric mean over all programs";
     report.table("defences", title, ratios(DEFENCES.into_iter(), |name| ratio(&all, name, "skep")), columns);
     let title = "skep's time relative to another's, geometric mean over the programs that both run";
     report.table("skep_against", title, ratios(names(), |name| ratio(&all, "skep", name)), columns);
@@ -153,9 +175,9 @@ fn check(program: &Program, mut run: Run) -> Result<Run> {
 }
 
 /// Compiles all programs for an architecture.
-fn architecture(target: Target) -> Result<Value> {
-    let (mut bytes, mut insns, mut native_insns) = (0, 0, Vec::with_capacity(PROGRAMS.len()));
-    for program in PROGRAMS {
+fn architecture(programs: &'static [Program], target: Target) -> Result<Value> {
+    let (mut bytes, mut insns, mut native_insns) = (0, 0, Vec::with_capacity(programs.len()));
+    for program in programs {
         let code = engines::loaded(program)?.emit(target)?;
         bytes += code.bytes.len();
         native_insns.push(code.instructions);

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn native_code_returns_what_the_table_says_at_every_placement_and_again() {
-        for program in PROGRAMS {
+        for program in PROGRAMS.iter().chain(SECOND) {
             for native in program.native {
                 let mut memory = program.fresh_memory();
                 for run in 0..2 {

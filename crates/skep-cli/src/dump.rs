@@ -162,28 +162,60 @@ pub(crate) fn symbolic(program: &Verified, insn: &Insn) -> String {
     text
 }
 
+/// The headings of slots, each where code of that slot begins. Where passes have copied code, the copy begins with the
+/// heading of the slot at its start, or of the nearest before that.
+fn placed(headings: Vec<Option<String>>, offsets: &[u32], pieces: &[(u32, u32)]) -> Vec<(u32, String)> {
+    if pieces.is_empty() {
+        let all = offsets.iter().zip(headings);
+        return all.filter_map(|(at, heading)| Some((*at, heading?))).collect();
+    }
+    let mut before = None;
+    let mut all = Vec::new();
+    for &(at, slot) in pieces {
+        let slot = slot as usize;
+        let is_same = before == Some(slot);
+        let follows = before.replace(slot).is_none_or(|before| slot == before + 1);
+        match &headings[slot] {
+            // What was added to an instruction is no piece of its own.
+            _ if is_same => {}
+            Some(heading) => all.push((at, heading.clone())),
+            None if follows => {}
+            None => {
+                let nearest = headings[..slot].iter().rev().flatten().next();
+                let line = nearest.and_then(|heading| heading.lines().last());
+                all.extend(line.map(|line| (at, line.trim_start_matches("; ").to_owned())));
+            }
+        }
+    }
+    all
+}
+
 fn jited(runtime: &Runtime, program: &Program, other: Option<Target>) -> Result<Vec<Line>, Failure> {
     let architecture = other.map_or(std::env::consts::ARCH, Target::name);
     let Some(disassemble) = arch::disassembler(architecture) else {
         return Err(Failure::Refused(format!("no disassembler for {architecture}")));
     };
     let home = runtime.arena().range().start as u64;
-    let (lines, offsets) = match other {
+    let (lines, offsets, pieces) = match other {
         None => {
             let text = program.compiled().text();
             let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
-            (disassemble(code, text.address() as u64), program.compiled().offsets().to_vec())
+            let compiled = program.compiled();
+            (
+                disassemble(code, text.address() as u64),
+                compiled.offsets().to_vec(),
+                compiled.pieces().to_vec(),
+            )
         }
         Some(target) => {
             let emitted = program.emit(target)?;
-            (disassemble(&emitted.bytes, home), emitted.offsets.to_vec())
+            (disassemble(&emitted.bytes, home), emitted.offsets.to_vec(), emitted.pieces.to_vec())
         }
     };
     // Slots without code of their own begin where the next one's does.
     let mut sources: BTreeMap<u64, String> = BTreeMap::new();
-    for (at, text) in offsets.iter().zip(headings(program.verified())) {
-        let Some(text) = text else { continue };
-        let begun = sources.entry(u64::from(*at)).or_default();
+    for (at, text) in placed(headings(program.verified()), &offsets, &pieces) {
+        let begun = sources.entry(u64::from(at)).or_default();
         begun.push_str(if begun.is_empty() { "" } else { "\n; " });
         begun.push_str(&text);
     }

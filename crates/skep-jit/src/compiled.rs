@@ -16,6 +16,7 @@ use crate::watch::Watch;
 pub struct Compiled {
     pub(crate) text: Text,
     pub(crate) offsets: Box<[u32]>,
+    pub(crate) pieces: Box<[(u32, u32)]>,
     pub(crate) functions: Box<[u32]>,
     pub(crate) tail_calls: TailCalls,
     pub(crate) instructions: u32,
@@ -85,9 +86,17 @@ impl Compiled {
     }
 
     /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of the
-    /// code. A slot without code has the offset of the next one.
+    /// code. A slot without code has the offset of the next one, and one with several [`pieces`](Self::pieces) that of
+    /// the first.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
+    }
+
+    /// The pieces of code in their order, if some slots have several, because loops are unrolled: where each begins, in
+    /// bytes from the start of the text, and the slot that it belongs to. Empty if [`offsets`](Self::offsets) says it
+    /// all.
+    pub fn pieces(&self) -> &[(u32, u32)] {
+        &self.pieces
     }
 
     /// Where the code of each function begins, in bytes from the start of the text, prologues included: in ascending

@@ -7,7 +7,7 @@
 
 use skep_abi::{EndsLink, TAIL_CALL, call_weight, round_weights};
 use skep_isa::{CallTarget, Insn};
-use skep_verifier::FunctionFacts;
+use skep_verifier::{Fact, FunctionFacts};
 
 use crate::parts::Parts;
 
@@ -37,12 +37,22 @@ pub(crate) struct Ends {
     calls: usize,
 }
 
+/// By slot what is charged there: what the verified program has, at each copy of the head of a loop.
+fn weights(parts: &Parts<'_>) -> Box<[u32]> {
+    let of = |insns, facts: &[Fact]| {
+        round_weights(insns, |slot| facts.get(slot).is_some_and(|fact: &Fact| fact.reached))
+    };
+    let Some(made) = parts.rewriting else { return of(parts.insns, parts.facts) };
+    let weights = of(made.insns, made.facts);
+    made.origins.iter().map(|origin| if origin.is_added() { 0 } else { weights[origin.slot()] }).collect()
+}
+
 impl Ends {
     pub(crate) fn new(parts: Parts<'_>) -> Self {
         let Some(link) = &parts.linkage.ends else { return Self::default() };
         let reached = |slot: usize| parts.facts.get(slot).is_some_and(|fact| fact.reached);
         let weights = match link.charge {
-            Some(_) => round_weights(parts.insns, reached),
+            Some(_) => weights(&parts),
             None => Box::default(),
         };
         let slots = || (0..parts.insns.len()).filter(|slot| reached(*slot));

@@ -2,9 +2,10 @@
 //!
 //! [`compile`] takes a [`Verified`] program, which only the verifier can make, and the addresses of its maps
 //! and helpers, and returns [`Compiled`] code, finalized in the host's [`Arena`]. There is one machine register
-//! for each BPF register, so compilation is one pass over the instructions:
+//! for each BPF register, so code is made in one pass over the instructions:
 //!
 //! ```text
+//!   passes  copies of small loops, loops in bulk; a program without loops is left alone
 //!   plan    where jumps lead, which loops there are, what each function saves; refuses what has no code
 //!   live    live registers; instructions whose results are dead get no code
 //!   lower   instructions to bytes, a few fused where that is shorter; branches left open
@@ -46,6 +47,7 @@ struct Readme;
 mod model;
 mod options;
 mod parts;
+mod passes;
 mod plan;
 mod port;
 mod reduce;
@@ -60,13 +62,14 @@ use std::time::Instant;
 
 pub use compiled::{Compiled, Entry, TailEntry};
 pub use error::Error;
-pub use options::Options;
+pub use options::{Options, Passes};
 pub use site::Site;
 pub use watch::{Watch, WatchFn};
 
 use arch::aarch64::Aarch64;
 use arch::x86_64::X86_64;
 use parts::Parts;
+use passes::Places;
 use port::{Arch, Home};
 
 /// Whether programs can be compiled on this architecture. Elsewhere they can be interpreted.
@@ -126,6 +129,8 @@ pub struct Emitted {
     pub bytes: Vec<u8>,
     /// Where the code of each slot begins, as in [`Compiled::offsets`].
     pub offsets: Box<[u32]>,
+    /// All pieces of code of slots that have several, as in [`Compiled::pieces`].
+    pub pieces: Box<[(u32, u32)]>,
     /// How many instructions it has, padding not counted.
     pub instructions: u32,
 }
@@ -156,15 +161,22 @@ fn emit_parts<A: Arch>(
     home: std::ops::Range<usize>,
 ) -> Result<Emitted, Error> {
     let address = home.start as u64;
-    let (layout, ..) = lower::lower::<A>(parts, A::NEWEST, options, &Home::within(address..home.end as u64))?;
+    let home = Home::within(address..home.end as u64);
+    let (layout, _, _, places) = lower::lower::<A>(parts, A::NEWEST, options, &home)?;
     let mut bytes = vec![0; layout.len()];
     layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
-    Ok(Emitted { bytes, offsets: offsets(parts, &layout), instructions: layout.instructions() })
+    let (offsets, pieces) = (offsets(&places, &layout), pieces(&places, &layout));
+    Ok(Emitted { bytes, offsets, pieces, instructions: layout.instructions() })
 }
 
 /// Where the code of each slot begins, and the end.
-fn offsets<A: Arch>(parts: Parts<'_>, layout: &layout::Layout<A>) -> Box<[u32]> {
-    (0..parts.insns.len() as u32).map(|slot| layout.offset(slot)).chain([layout.len() as u32]).collect()
+fn offsets<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> Box<[u32]> {
+    places.first().iter().map(|slot| layout.offset(*slot)).chain([layout.len() as u32]).collect()
+}
+
+/// Where the code of slots begins that are elsewhere than [`offsets`] says, because passes have moved or copied them.
+fn pieces<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> Box<[(u32, u32)]> {
+    places.copies().map(|(at, slot)| (layout.offset(at), slot)).collect()
 }
 
 fn compile_parts(
@@ -180,7 +192,9 @@ fn compile_parts(
     }
     let range = arena.range();
     let home = Home::within(range.start as u64..range.end as u64);
-    let (layout, functions, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
+    let (layout, functions, tail_calls, places) =
+        lower::lower::<arch::Native>(parts, features, options, &home)?;
+    let probes = || layout.probes().map(|(slot, probe)| (places.origin(slot), probe));
     let len = layout.len();
     let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
@@ -189,16 +203,17 @@ fn compile_parts(
     }
     let address = draft.address() as u64;
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
-    for (slot, probe) in layout.probes() {
+    for (slot, probe) in probes() {
         draft.probe(probe).map_err(|source| Error::Probe { slot, source })?;
     }
-    let text = draft.finalize().map_err(|source| match (layout.probes().next(), &source) {
+    let text = draft.finalize().map_err(|source| match (probes().next(), &source) {
         (Some((slot, _)), skep_text::Error::System { call: SystemCall::InstallHandler, .. }) => {
             Error::Probe { slot, source }
         }
         _ => source.into(),
     })?;
     let install = started.elapsed();
-    let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
-    Ok(Compiled { text, offsets, functions, tail_calls, instructions, install, _printed: printed })
+    let (offsets, pieces, instructions) =
+        (offsets(&places, &layout), pieces(&places, &layout), layout.instructions());
+    Ok(Compiled { text, offsets, pieces, functions, tail_calls, instructions, install, _printed: printed })
 }

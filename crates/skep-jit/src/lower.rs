@@ -24,9 +24,12 @@ use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
 use crate::options::Options;
 use crate::parts::{HelperCall, Loaded, Parts};
+use crate::passes::{self, Places};
 use crate::plan::Plan;
 use crate::port::operand::Address;
-use crate::port::{Arch, Arenas, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory, receiver};
+use crate::port::{
+    Arch, Arenas, Arithmetic, Branches, Bulks, Calls, Emitter, Frames, Home, Memory, receiver,
+};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
 
@@ -35,11 +38,10 @@ use guard::Guarded;
 use known::Known;
 use labels::Labels;
 
-/// A program's layout, where each function begins, and its tail calls.
-pub(crate) type Lowered<A> = (Layout<A>, Box<[u32]>, TailCalls);
+/// A program's layout, where each function begins, its tail calls, and where its slots are.
+pub(crate) type Lowered<A> = (Layout<A>, Box<[u32]>, TailCalls, Places);
 
-/// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
-/// the end.
+/// Compiles a program except for its address, with what passes make of it.
 ///
 /// `home` is the range in which the code will be placed.
 pub(crate) fn lower<A: Arch>(
@@ -48,6 +50,22 @@ pub(crate) fn lower<A: Arch>(
     options: Options,
     home: &Home,
 ) -> Result<Lowered<A>, Error> {
+    if let Some(rewritten) = passes::rewrite(parts, options)
+        && let Ok((layout, functions, tail_calls)) = lower_parts(rewritten.parts(), features, options, home)
+    {
+        return Ok((layout, functions, tail_calls, rewritten.places()));
+    }
+    let (layout, functions, tail_calls) = lower_parts(parts, features, options, home)?;
+    Ok((layout, functions, tail_calls, Places::unchanged(parts.insns.len())))
+}
+
+/// Labels below the number of instructions are their slots, the next one is the end.
+fn lower_parts<A: Arch>(
+    parts: Parts<'_>,
+    features: A::Features,
+    options: Options,
+    home: &Home,
+) -> Result<(Layout<A>, Box<[u32]>, TailCalls), Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels = Labels {
@@ -218,6 +236,9 @@ impl<A: Arch> Lowering<'_, A> {
                     self.known.step(insn);
                     self.guarded.step(insn);
                 }
+                if self.parts.bulk(slot).is_some() {
+                    self.known = Known::NOTHING;
+                }
                 done
             };
             for passed in slot + 1..slot + done.slots {
@@ -240,6 +261,12 @@ impl<A: Arch> Lowering<'_, A> {
 
     /// Compiles the instruction in a slot, and those after it that are fused with it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
+        if let Some(bulk) = self.parts.bulk(slot) {
+            // No hints for a sequence of operations.
+            self.emit.next(Reg::ALL.into_iter().collect(), false);
+            self.emit.bulk(bulk);
+            return Ok(Done::through(1));
+        }
         let insn = self.parts.insns[slot];
         if let Some(done) = self.fused(slot) {
             return Ok(done);
@@ -318,7 +345,7 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = self.parts.callee(slot)?;
-                self.charge(self.plan.ends.weight_of_call(&self.parts.functions[callee]));
+                self.charge(self.plan.ends.weight_of_call(self.parts.verified_function(callee)));
                 let after = self.plan.ends.after_function(callee, &self.parts.functions[callee]);
                 if after != After::GoesOn {
                     return Ok(self.call_that_may_not_return(slot, callee, after));

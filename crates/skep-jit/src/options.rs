@@ -1,8 +1,8 @@
-//! What the host chooses: how the code is hardened.
+//! What the host chooses: how the code is hardened, and which optimisations are made.
 
-/// Hardening of the code, which costs some time.
+/// Hardening of the code, which costs some time, and its optimisation.
 ///
-/// Each option is a defence against an attacker who has found another bug in the process and tries to misuse this code.
+/// Each option but the last is a defence against an attacker who has found another bug in the process and tries to misuse this code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Options {
@@ -34,6 +34,38 @@ pub struct Options {
     /// Indirect jumps and calls are made so that the processor predicts no target (x86-64: retpolines). It is for
     /// Spectre's variant 2. aarch64 has no counterpart.
     pub retpolines: bool,
+    /// Optimisations across instructions: all of them by default.
+    pub passes: Passes,
+}
+
+/// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; all but
+/// [`loads`](Self::loads) make the code longer. With [`blind_constants`](Options::blind_constants), [`mask_speculation`](Options::mask_speculation)
+/// or [`order_reloads`](Options::order_reloads) none is made: a program of a stranger is compiled instruction by
+/// instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Passes {
+    /// A loop whose condition is at its start gets a copy of that at its end.
+    pub rotate: bool,
+    /// Small loops without calls get up to four copies of their body.
+    pub unroll: bool,
+    /// Loops that copy, fill or sum up adjacent elements do sixteen bytes at once.
+    pub bulk: bool,
+    /// Adjacent bytes that are loaded one by one, and put together, are loaded at once.
+    pub loads: bool,
+}
+
+impl Passes {
+    /// Every one of them.
+    pub const ALL: Self = Self { rotate: true, unroll: true, bulk: true, loads: true };
+    /// None of them: one piece of code for each instruction, in their order.
+    pub const NONE: Self = Self { rotate: false, unroll: false, bulk: false, loads: false };
+}
+
+impl Default for Passes {
+    fn default() -> Self {
+        Self::ALL
+    }
 }
 
 impl Options {

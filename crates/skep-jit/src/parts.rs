@@ -10,6 +10,7 @@ use skep_verifier::{Fact, FunctionFacts, Verified};
 use crate::error::Error;
 use crate::options::Options;
 use crate::port::Target;
+use crate::port::bulk::Bulk;
 
 /// The parts of a verified program that become code. Tests make them up.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,49 @@ pub(crate) struct Parts<'a> {
     pub(crate) extension: bool,
     /// The program's arena, found once.
     pub(crate) arena: Option<ArenaLink>,
+    /// Where the instructions come from, if passes have rewritten them.
+    pub(crate) rewriting: Option<Rewriting<'a>>,
+}
+
+/// Instructions that passes have rewritten: what each one was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rewriting<'a> {
+    /// The slot that each instruction is a copy of, or belongs to.
+    pub(crate) origins: &'a [Origin],
+    /// Loops that are done in bulk before they are done one by one, by slot in ascending order.
+    pub(crate) bulk: &'a [(u32, Bulk)],
+    /// The program as it was verified.
+    pub(crate) insns: &'a [Insn],
+    pub(crate) facts: &'a [Fact],
+    pub(crate) functions: &'a [FunctionFacts],
+}
+
+/// Where an instruction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin(u32);
+
+impl Origin {
+    const ADDED: u32 = 1 << 31;
+
+    /// A copy of the instruction in this slot.
+    pub(crate) fn copy(slot: usize) -> Self {
+        Self(slot as u32)
+    }
+
+    /// One that was added beside the instruction in this slot.
+    pub(crate) fn added(slot: usize) -> Self {
+        Self(slot as u32 | Self::ADDED)
+    }
+
+    /// The slot in the verified program.
+    pub(crate) fn slot(self) -> usize {
+        (self.0 & !Self::ADDED) as usize
+    }
+
+    /// Whether no instruction of the verified program is behind it.
+    pub(crate) fn is_added(self) -> bool {
+        self.0 & Self::ADDED != 0
+    }
 }
 
 /// What a 64-bit immediate load loads.
@@ -91,7 +135,24 @@ impl<'a> Parts<'a> {
             entries: options.patchable && !options.fixed_code,
             extension: program.is_extension(),
             arena: linkage.arena(program.insns()),
+            rewriting: None,
         }
+    }
+
+    /// The slot in the verified program.
+    pub(crate) fn origin(&self, slot: usize) -> usize {
+        self.rewriting.and_then(|made| made.origins.get(slot)).map_or(slot, |origin| origin.slot())
+    }
+
+    /// The loop that begins behind this slot, if it is done in bulk there.
+    pub(crate) fn bulk(&self, slot: usize) -> Option<&'a Bulk> {
+        let bulk = self.rewriting?.bulk;
+        bulk.binary_search_by_key(&(slot as u32), |(at, _)| *at).ok().map(|at| &bulk[at].1)
+    }
+
+    /// The function with this index as it was verified.
+    pub(crate) fn verified_function(&self, function: usize) -> &'a FunctionFacts {
+        self.rewriting.map_or(&self.functions[function], |made| &made.functions[function])
     }
 
     /// The value of a 64-bit immediate load.
@@ -156,7 +217,8 @@ impl<'a> Parts<'a> {
 
     /// The address of what is proved of the values that the call prints.
     pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
-        let at = self.printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
+        let slot = self.origin(slot) as u32;
+        let at = self.printed.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
         Some((&raw const self.printed[at].1).expose_provenance() as u64)
     }
 

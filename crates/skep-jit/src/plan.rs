@@ -233,6 +233,16 @@ impl Plan {
             if !self.reached(slot) {
                 continue;
             }
+            if let Some(bulk) = parts.bulk(slot) {
+                let (reads, writes) = (bulk.reads(), bulk.writes());
+                plan.frame.written = plan.frame.written.union(writes);
+                plan.frame.uses_stack |= reads.contains(Reg::R10);
+                let entry = &mut self.slots[slot];
+                (entry.reads, entry.writes) = (reads, writes);
+                // Not taken together with what is before it.
+                entry.flags |= flag::FALLS | flag::TARGET;
+                continue;
+            }
             let insn = &parts.insns[slot];
             let (reads, writes) = (insn.reads(), insn.writes());
             plan.frame.written = plan.frame.written.union(writes);
@@ -477,6 +487,7 @@ mod tests {
             entries: false,
             extension: false,
             arena: None,
+            rewriting: None,
         };
         let plan = Plan::new(parts).expect("a plan");
         let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();

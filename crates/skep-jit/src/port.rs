@@ -12,8 +12,10 @@ use crate::layout::{Assembly, Encoding, Label};
 use crate::options::Options;
 use crate::watch::Watch;
 
+pub(crate) mod bulk;
 pub(crate) mod operand;
 
+use bulk::Bulk;
 use operand::{Address, Modifier};
 
 /// A target architecture: its constants, capability queries and encodings. Emission is in [`Emitter`].
@@ -79,7 +81,7 @@ impl Home {
 
 /// All operations of a backend.
 pub(crate) trait Emitter<'a, A: Arch>:
-    Arithmetic + Memory + Arenas + Branches + Calls + Frames + Guards
+    Arithmetic + Memory + Bulks + Arenas + Branches + Calls + Frames + Guards
 {
     /// An emitter of code that will lie in `home`.
     fn new(code: Assembly<A>, features: A::Features, options: Options, home: &'a Home) -> Self;
@@ -188,6 +190,13 @@ pub(crate) trait Memory {
     /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
     /// registers that are live afterwards.
     fn atomic(&mut self, op: AtomicOp, width: Width, place: (Reg, i16), src: Reg, live: RegSet);
+}
+
+/// Loops that are done in bulk.
+pub(crate) trait Bulks {
+    /// Does as many rounds of the loop as sixteen bytes at a time allow, and leaves at least one. Control continues
+    /// after it. Only scratch registers and those of [`Bulk::writes`] change.
+    fn bulk(&mut self, bulk: &Bulk);
 }
 
 /// Accesses to a program's arena ([`ArenaLink`]).

@@ -166,8 +166,9 @@ fn code_compiled_to_run_decodes_too() {
                 // SAFETY: the text lives as long as the program, and is never written.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(compiled.text().as_ptr(), compiled.code_bytes()) };
-                let (offsets, instructions) = (compiled.offsets().into(), compiled.instructions());
-                check(&program, host, &Emitted { bytes: bytes.into(), offsets, instructions });
+                let (offsets, pieces) = (compiled.offsets().into(), compiled.pieces().into());
+                let instructions = compiled.instructions();
+                check(&program, host, &Emitted { bytes: bytes.into(), offsets, pieces, instructions });
             }
             (result, host) => panic!("{}: {result:?} on {host:?}", program.name()),
         }

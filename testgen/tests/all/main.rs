@@ -10,6 +10,7 @@ mod every_instruction;
 mod exceptions;
 mod found;
 mod linux;
+mod loops;
 mod numbers;
 mod random_programs;
 mod same_everywhere;

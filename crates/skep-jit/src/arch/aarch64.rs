@@ -22,6 +22,7 @@ mod arena;
 mod atomic;
 mod blind;
 mod branch;
+mod bulk;
 mod call;
 mod divide;
 mod encode;

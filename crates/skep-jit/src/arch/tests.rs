@@ -7,7 +7,9 @@ mod calls;
 mod exceptions;
 mod jumps;
 mod lookups;
+mod loops;
 mod memory;
+mod merged;
 mod packet;
 mod probes;
 mod random;
@@ -27,7 +29,7 @@ use crate::lower::lower;
 use crate::parts::Parts;
 use crate::port::Arch;
 use crate::port::Home;
-use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
+use crate::{Compiled, Emitted, Error, Options, Passes, arch, compile_parts};
 
 /// The CPU features that this machine's processor may have.
 type Features = <Native as Arch>::Features;
@@ -45,7 +47,11 @@ const PLAIN: Options = Options {
     mask_speculation: false,
     order_reloads: false,
     retpolines: false,
+    passes: Passes::ALL,
 };
+
+/// Instruction by instruction.
+const UNPASSED: Options = Options { passes: Passes::NONE, ..PLAIN };
 
 /// Programs whose authors may attack the process.
 pub(super) const UNTRUSTED: Options = PLAIN.untrusted();
@@ -268,6 +274,7 @@ impl Program {
             entries: false,
             extension: false,
             arena: self.linkage.arena(&self.insns),
+            rewriting: None,
         }
     }
 
@@ -316,6 +323,7 @@ impl Program {
             .into_iter()
             .flat_map(move |arena| features.clone().into_iter().map(move |f| (f, plain, arena)))
             .chain([(arch::detect(), HARDENED, arenas[0])])
+            .chain([(arch::detect(), UNPASSED, arenas[0])])
             .chain([(arch::detect(), UNTRUSTED, arenas[0]), (testing::OLDEST, UNTRUSTED, arenas[1])]);
         ways.map(|(features, options, arena)| self.compile_with(features, options, arena).expect("compiles"))
     }
@@ -333,11 +341,11 @@ impl Program {
         home: &Home,
         address: u64,
     ) -> Result<Emitted, Error> {
-        let (layout, ..) = lower::<A>(self.parts(), A::NEWEST, options, home)?;
+        let (layout, _, _, places) = lower::<A>(self.parts(), A::NEWEST, options, home)?;
         let mut bytes = vec![0; layout.len()];
         layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
-        let offsets = crate::offsets(self.parts(), &layout);
-        Ok(Emitted { bytes, offsets, instructions: layout.instructions() })
+        let (offsets, pieces) = (crate::offsets(&places, &layout), crate::pieces(&places, &layout));
+        Ok(Emitted { bytes, offsets, pieces, instructions: layout.instructions() })
     }
 
     /// The reachable slots, with both branches of every conditional jump.

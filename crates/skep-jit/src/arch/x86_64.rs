@@ -10,6 +10,7 @@ mod arena;
 mod atomic;
 mod blind;
 mod branch;
+mod bulk;
 mod call;
 mod divide;
 mod encode;

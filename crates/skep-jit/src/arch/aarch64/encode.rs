@@ -42,6 +42,7 @@ mod control;
 mod data;
 mod field;
 mod memory;
+mod vector;
 
 use skep_isa::{Size, Width};
 
@@ -55,6 +56,7 @@ pub(crate) use control::*;
 pub(crate) use data::*;
 pub(crate) use field::*;
 pub(crate) use memory::*;
+pub(crate) use vector::*;
 
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod constant;
 mod control;
 mod data;
 mod memory;
+mod vector;
 
 use skep_isa::Width;
 
@@ -30,6 +31,7 @@ pub(crate) use constant::*;
 pub(crate) use control::*;
 pub(crate) use data::*;
 pub(crate) use memory::*;
+pub(crate) use vector::*;
 
 /// One instruction: at most fifteen bytes, the first one lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

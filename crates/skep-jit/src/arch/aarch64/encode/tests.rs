@@ -8,6 +8,7 @@ mod bitmask;
 mod cases;
 mod constant;
 pub(in crate::arch::aarch64) mod foreign;
+mod vector;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,6 +3,7 @@
 
 mod foreign;
 mod llvm;
+mod vector;
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use skep_isa::{Size, Width};

@@ -20,7 +20,7 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 21] = [
+const PLACES: [Place; 22] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep-capi/tests/objects", flags: &[] },

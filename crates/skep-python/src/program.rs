@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// A loaded program.
 #[pyclass(frozen, module = "skep._skep")]
 pub(crate) struct Program {
-    pub(crate) program: Released<skep::Program>,
+    /// Boxed: it is aligned to a cache line.
+    pub(crate) program: Released<Box<skep::Program>>,
     /// Whether its runs can be ended from another thread.
     ends: bool,
 }
@@ -59,7 +60,7 @@ impl Repeats {
 
 impl Program {
     pub(crate) fn new(program: &skep::Program, ends: bool) -> Self {
-        Self { program: Released::new(program.clone()), ends }
+        Self { program: Released::new(Box::new(program.clone())), ends }
     }
 
     /// Runs it detached, `repeat` times: `each` for all runs but the last, then `last`. Returns what `last` made, and
@@ -102,7 +103,7 @@ impl Program {
         py: Python<'_>,
         budget: Option<(Option<u64>, Option<f64>)>,
     ) -> PyResult<skep::Program> {
-        let Some(budget) = budget else { return Ok(self.program.clone()) };
+        let Some(budget) = budget else { return Ok(skep::Program::clone(&self.program)) };
         self.program.with_budget(budget_of(budget)?).map_err(|error| errors::raise(py, error))
     }
 }

@@ -1,7 +1,8 @@
 //! Python values as bytes and back, by the object's types, through the crate's JSON form ([`skep::json`]).
 //!
-//! JSON has no bytes, and Python has: `bytes` takes the place of `["0x50", "0x00"]` in the JSON form, in both directions.
-//! On the way to the map so does an address of `ipaddress`; its bytes are in network order, as programs read them.
+//! JSON has no bytes, and Python has: `bytes` takes the place of `["0x50", "0x00"]` in the JSON form, in both
+//! directions. On the way to the map so does an address of `ipaddress`; its bytes are in network order, as programs
+//! read them.
 
 use crate::errors;
 use pyo3::exceptions::{PyOverflowError, PyRecursionError, PyTypeError};

@@ -3,6 +3,7 @@
 use crate::errors;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use skep::abi::{Context as Seen, FieldKind, Native, ProgramType};
@@ -20,7 +21,7 @@ macro_rules! numbers {
         }
 
         fn numbers(info: &PacketInfo, into: &Bound<'_, PyDict>) -> PyResult<()> {
-            $(into.set_item(stringify!($field), info.$field)?;)*
+            $(into.set_item(intern!(into.py(), stringify!($field)), info.$field)?;)*
             Ok(())
         }
 
@@ -74,7 +75,7 @@ pub(crate) fn info_of(fields: &Bound<'_, PyDict>) -> PyResult<PacketInfo> {
 fn info_dict<'py>(py: Python<'py>, info: &PacketInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     numbers(info, &dict)?;
-    dict.set_item("vlan", info.vlan.map(|vlan| (vlan.protocol, vlan.tci)))?;
+    dict.set_item(intern!(py, "vlan"), info.vlan.map(|vlan| (vlan.protocol, vlan.tci)))?;
     Ok(dict)
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn redirect_dict(py: Python<'_>, redirect: Redirect) -> PyResult<Py<P
         Redirect::Device { index, ingress } => ("device", index.into(), ingress),
         Redirect::Peer { index } => ("peer", index.into(), true),
         Redirect::Neighbour { index, next_hop } => {
-            dict.set_item("next_hop", next_hop.map(|hop| hop.to_string()))?;
+            dict.set_item(intern!(py, "next_hop"), next_hop.map(|hop| hop.to_string()))?;
             ("neighbour", index.into(), false)
         }
         Redirect::Devices => ("devices", 0, false),
@@ -94,9 +95,9 @@ pub(crate) fn redirect_dict(py: Python<'_>, redirect: Redirect) -> PyResult<Py<P
         Redirect::Socket { socket } => ("socket", socket.into(), false),
         other => return Err(PyTypeError::new_err(format!("unknown redirection {other:?}"))),
     };
-    dict.set_item("kind", kind)?;
-    dict.set_item("index", index)?;
-    dict.set_item("ingress", ingress)?;
+    dict.set_item(intern!(py, "kind"), kind)?;
+    dict.set_item(intern!(py, "index"), index)?;
+    dict.set_item(intern!(py, "ingress"), ingress)?;
     dict.into_py_any(py)
 }
 
@@ -111,20 +112,20 @@ pub(crate) fn outcome_dict<'py>(
     packet: &Packet,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("result", outcome.result)?;
-    dict.set_item("name", outcome.verdict)?;
-    dict.set_item("packet", PyBytes::new(py, packet.bytes()))?;
-    dict.set_item("metadata", PyBytes::new(py, packet.metadata()))?;
-    dict.set_item("info", info_dict(py, &packet.info)?)?;
-    dict.set_item("redirect", outcome.redirect.map(|to| redirect_dict(py, to)).transpose()?)?;
-    dict.set_item("devices", outcome.devices.clone())?;
+    dict.set_item(intern!(py, "result"), outcome.result)?;
+    dict.set_item(intern!(py, "name"), outcome.verdict)?;
+    dict.set_item(intern!(py, "packet"), PyBytes::new(py, packet.bytes()))?;
+    dict.set_item(intern!(py, "metadata"), PyBytes::new(py, packet.metadata()))?;
+    dict.set_item(intern!(py, "info"), info_dict(py, &packet.info)?)?;
+    dict.set_item(intern!(py, "redirect"), outcome.redirect.map(|to| redirect_dict(py, to)).transpose()?)?;
+    dict.set_item(intern!(py, "devices"), outcome.devices.clone())?;
     let clones = outcome
         .clones
         .iter()
         .map(|clone| Ok((redirect_dict(py, clone.to)?, PyBytes::new(py, clone.packet.bytes()))));
-    dict.set_item("clones", clones.collect::<PyResult<Vec<_>>>()?)?;
-    dict.set_item("events", PyList::new(py, outcome.events.iter().map(|one| event(py, one)))?)?;
-    dict.set_item("changed", outcome.changed)?;
+    dict.set_item(intern!(py, "clones"), clones.collect::<PyResult<Vec<_>>>()?)?;
+    dict.set_item(intern!(py, "events"), PyList::new(py, outcome.events.iter().map(|one| event(py, one)))?)?;
+    dict.set_item(intern!(py, "changed"), outcome.changed)?;
     Ok(dict)
 }
 
@@ -182,8 +183,8 @@ pub(crate) fn context_dict<'py>(
     }
     let dict = plain_dict(py, kind, result)?;
     let bytes = if kind.native == Some(Native::Bytes) { context.bytes() } else { context.data() };
-    dict.set_item("packet", PyBytes::new(py, bytes))?;
-    dict.set_item("context", fields)?;
+    dict.set_item(intern!(py, "packet"), PyBytes::new(py, bytes))?;
+    dict.set_item(intern!(py, "context"), fields)?;
     Ok(dict)
 }
 
@@ -194,8 +195,8 @@ pub(crate) fn plain_dict<'py>(
     result: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("result", result)?;
-    dict.set_item("name", kind.verdict(result))?;
+    dict.set_item(intern!(py, "result"), result)?;
+    dict.set_item(intern!(py, "name"), kind.verdict(result))?;
     Ok(dict)
 }
 

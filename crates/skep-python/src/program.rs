@@ -5,10 +5,12 @@ use crate::interrupt::{self, Pulse};
 use crate::packet;
 use crate::released::Released;
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use skep::abi::Native;
 use skep::{Budget, Engine, Error, Packet};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -97,14 +99,15 @@ impl Program {
         })
     }
 
-    /// The same program with another budget.
+    /// The same program with another budget, or this one: a handle less is a reference less to drop.
     fn budgeted(
         &self,
         py: Python<'_>,
         budget: Option<(Option<u64>, Option<f64>)>,
-    ) -> PyResult<skep::Program> {
-        let Some(budget) = budget else { return Ok(skep::Program::clone(&self.program)) };
-        self.program.with_budget(budget_of(budget)?).map_err(|error| errors::raise(py, error))
+    ) -> PyResult<Cow<'_, skep::Program>> {
+        let Some(budget) = budget else { return Ok(Cow::Borrowed(&self.program)) };
+        let made = self.program.with_budget(budget_of(budget)?);
+        made.map(Cow::Owned).map_err(|error| errors::raise(py, error))
     }
 }
 
@@ -170,7 +173,7 @@ impl Program {
         };
         let (outcome, time) = self.detached(py, repeat, &mut packet, each, last)?;
         let dict = packet::outcome_dict(py, &outcome, &packet)?;
-        dict.set_item("nanoseconds", time)?;
+        dict.set_item(intern!(py, "nanoseconds"), time)?;
         Ok(dict)
     }
 
@@ -192,8 +195,8 @@ impl Program {
         };
         let (result, time) = self.detached(py, repeat, &mut buffer, |buffer| run(buffer).map(drop), run)?;
         let dict = packet::plain_dict(py, self.program.program_type(), result)?;
-        dict.set_item("packet", PyBytes::new(py, &buffer))?;
-        dict.set_item("nanoseconds", time)?;
+        dict.set_item(intern!(py, "packet"), PyBytes::new(py, &buffer))?;
+        dict.set_item(intern!(py, "nanoseconds"), time)?;
         Ok(dict)
     }
 
@@ -213,7 +216,7 @@ impl Program {
         let run = |context: &mut skep::Context| program.run_context_with(engine, context);
         let (result, time) = self.detached(py, 1, &mut context, |_| Ok(()), run)?;
         let dict = packet::context_dict(py, kind, result, &context)?;
-        dict.set_item("nanoseconds", time)?;
+        dict.set_item(intern!(py, "nanoseconds"), time)?;
         Ok(dict)
     }
 

@@ -1,8 +1,8 @@
 """Maps as mappings and queues.
 
 Programs and other threads change maps at any time. So no operation here looks first and acts then: each is one
-operation of the map (`pop` takes an element and returns it, `setdefault` inserts if there is none), and iterations go over
-the elements as they were when they began.
+operation of the map (`pop` takes an element and returns it, `setdefault` inserts if there is none), and iterations go
+over the elements as they were when they began.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ class LpmTrie(TableMap):
             return key
         encoded = key.prefixlen.to_bytes(4, "little") + key.network_address.packed
         if len(encoded) != self.key_size:
-            raise ValueError(f"keys of {self.name!r} have {self.key_size - 4} bytes beside the length; {key} has others")
+            size = self.key_size - 4
+            raise ValueError(f"keys of {self.name!r} have {size} bytes beside the length; {key} has others")
         return encoded
 
 

@@ -96,9 +96,8 @@ class Runtime:
     - `interruptible`: lets Ctrl-C and `interrupt` end a run in its middle, without another limit. Its programs have
       checks in their loops, and runs on the main thread are made by another thread, which costs some 0.1 ms each. A
       `budget` has the same effect. Without either, Ctrl-C is heeded between runs.
-    - `log`: a function that gets the program's name and the message of `bpf_printk`, on the thread that runs the program.
-      Default: standard error. It must not change its program's runtime; its exceptions are reported by
-      `sys.unraisablehook`.
+    - `log`: a function that gets the program's name and the message of `bpf_printk`, on the thread that runs the
+      program. Default: standard error. Its exceptions are reported by `sys.unraisablehook`.
     - `stats`: counts runs and their times, for `Program.stats`.
     - `world`: the machine that programs see.
     """

@@ -12,8 +12,8 @@ __all__ = ["TC", "XDP", "Key", "PerCpu", "Verdict"]
 class Key(dict[str, Any]):
     """The key of an element, if it is a structure: a dictionary that cannot be changed and has a hash.
 
-    So it can be a key of a `dict` and an element of a `set`. It is equal to a dictionary with the same members; lists in
-    it are tuples, and equal to lists.
+    So it can be a key of a `dict` and an element of a `set`. It is equal to a dictionary with the same members; lists
+    in it are tuples, and equal to lists.
 
     >>> key = Key({"port": 80, "address": [10, 0, 0, 1]})
     >>> key == {"port": 80, "address": [10, 0, 0, 1]}

@@ -4,8 +4,8 @@
 //!   skep_builder_new -> skep_builder_helper, _type, _log ... -> skep_builder_build -> skep_runtime
 //! ```
 //!
-//! Invariant: what a callback's context points to is freed once: with the runtime and all that was loaded into it, or at
-//! once if the call that takes it fails, or with a builder that built nothing.
+//! Invariant: what a callback's context points to is freed once: with the runtime and all that was loaded into it,
+//! or at once if the call that takes it fails, or with a builder that built nothing.
 
 use crate::argument::{exclusive, give, place, shared};
 use crate::helper::{self, HelperOptions};
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn skep_builder_new(builder: *mut *mut Builder) -> c_int {
 ///
 /// # Safety
 ///
-/// `builder` is null or not freed, and used by nothing else meanwhile; `helper` is null or readable for the size that it
-/// gives, its name null or ended by a zero byte, and its function is as the header says.
+/// `builder` is null or not freed, and used by nothing else meanwhile; `helper` is null or readable for the size
+/// that it gives, its name null or ended by a zero byte, and its function is as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_builder_helper(builder: *mut Builder, helper: *const HelperOptions) -> c_int {
     guard(|| {
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn skep_builder_type(builder: *mut Builder, r#type: *const
 ///
 /// # Safety
 ///
-/// `builder` is null or not freed, and used by nothing else meanwhile; `log` is null or takes `context` on any thread, and
-/// `free_context` is null or frees it.
+/// `builder` is null or not freed, and used by nothing else meanwhile; `log` is null or takes `context` on any
+/// thread, and `free_context` is null or frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_builder_log(
     builder: *mut Builder,
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn skep_builder_world(builder: *mut Builder, world: *const
 ///
 /// # Safety
 ///
-/// `builder` is null or not freed, and used by nothing else meanwhile; `options` is null or readable for the size that it
-/// gives; `runtime` is null or writable.
+/// `builder` is null or not freed, and used by nothing else meanwhile; `options` is null or readable for the size
+/// that it gives; `runtime` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_builder_build(
     builder: *mut Builder,

@@ -142,8 +142,8 @@ pub unsafe extern "C" fn skep_module_variable_count(module: *const Module) -> us
 ///
 /// # Safety
 ///
-/// `module` is null or not freed; `buffer` is null or writable for `size` bytes; `info` is null or writable for the size
-/// that it gives.
+/// `module` is null or not freed; `buffer` is null or writable for `size` bytes; `info` is null or writable for the
+/// size that it gives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_module_variable_at(
     module: *const Module,

@@ -234,8 +234,8 @@ unsafe fn describe_field(field: &Field, depth: usize) -> Result<(FieldType, Plan
 ///
 /// # Safety
 ///
-/// `options` is null or readable for the size that it gives, and what it points to is as the header says; `type` is null
-/// or writable.
+/// `options` is null or readable for the size that it gives, and what it points to is as the header says; `type` is
+/// null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_type_new(options: *const TypeOptions, r#type: *mut *mut OwnType) -> c_int {
     guard(|| {

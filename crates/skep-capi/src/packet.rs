@@ -176,8 +176,8 @@ pub unsafe extern "C" fn skep_packet_set_info(packet: *mut Packet, info: *const 
 ///
 /// # Safety
 ///
-/// `program` is null or valid; `packet` is null or not freed and not used by anything else; `outcome` is null or writable
-/// for the size that it gives.
+/// `program` is null or valid; `packet` is null or not freed and not used by anything else; `outcome` is null or
+/// writable for the size that it gives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_program_outcome(
     program: *const Program,
@@ -248,8 +248,8 @@ pub unsafe extern "C" fn skep_program_run_with(
 ///
 /// # Safety
 ///
-/// `program` is null or valid; `type` is null or not freed; `value` is null or the host's structure of this type, as the
-/// header says; `state` is what the host's helpers expect; `verdict` is null or writable.
+/// `program` is null or valid; `type` is null or not freed; `value` is null or the host's structure of this type, as
+/// the header says; `state` is what the host's helpers expect; `verdict` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_program_run_typed(
     program: *const Program,

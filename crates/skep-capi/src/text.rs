@@ -3,7 +3,8 @@
 use crate::status::guard;
 use std::ffi::{CString, c_char};
 
-/// Copies a text and a zero byte to a buffer, cut if it is too long. Returns the bytes of the whole text without the zero.
+/// Copies a text and a zero byte to a buffer, cut if it is too long. Returns the bytes of the whole text without the
+/// zero.
 ///
 /// # Safety
 ///
@@ -72,14 +73,13 @@ mod tests {
     #[test]
     fn texts_are_cut_between_characters_and_end_in_a_zero_byte() {
         for size in 0..8 {
-            let mut buffer = [0x7f; 8];
+            let mut buffer = [0x7f_u8; 8];
             // SAFETY: the buffer has as many bytes.
-            assert_eq!(unsafe { put("aéz\0hidden", buffer.as_mut_ptr(), size) }, 4);
+            assert_eq!(unsafe { put("aéz\0hidden", buffer.as_mut_ptr().cast(), size) }, 4);
             let expected: &[u8] =
                 [b"", &b"\0"[..], b"a\0", b"a\0", b"a\xc3\xa9\0", b"a\xc3\xa9z\0"][size.min(5)];
-            let bytes = buffer.map(i8::cast_unsigned);
-            assert_eq!(&bytes[..expected.len()], expected, "{size}");
-            assert!(bytes[size..].iter().all(|byte| *byte == 0x7f), "{size}");
+            assert_eq!(&buffer[..expected.len()], expected, "{size}");
+            assert!(buffer[size..].iter().all(|byte| *byte == 0x7f), "{size}");
         }
     }
 }

@@ -110,8 +110,8 @@ impl Program {
         let part = RunPart { host: std::ptr::from_mut(part).cast(), of: TypeId::of::<P>() };
         let not_lent = || Error::Lent { program: self.name().to_owned(), name };
         let address = lending.finish(&part).ok_or_else(not_lent)?;
-        // SAFETY: the address is that of a structure lent by the slots of the program's own type. It and all that it leads
-        // to are borrowed for as long as `lending` is, and so is the part.
+        // SAFETY: the address is that of a structure lent by the slots of the program's own type. It and all that it
+        // leads to are borrowed for as long as `lending` is, and so is the part.
         let result = during(&lending, || unsafe {
             self.call(Call::on_context(Engine::Jit, address, 0).lending(state))
         });

@@ -5,9 +5,10 @@
 //!        └── Parameter of each argument ──> registers ──> Given ── call ──> i64 ── Returns ──> r0
 //! ```
 //!
-//! Invariant: an argument is taken from its registers in the way for which the verifier proved them, because both follow
-//! from the same [`Parameter`]; and a result is in the range that the verifier was told, whatever the function returns.
-//! As for functions with Rust types, memory is copied in before the call, and back after it if it is writable.
+//! Invariant: an argument is taken from its registers in the way for which the verifier proved them, because both
+//! follow from the same [`Parameter`]; and a result is in the range that the verifier was told, whatever the
+//! function returns. As for functions with Rust types, memory is copied in before the call, and back after it if it
+//! is writable.
 
 use super::argument::{Argument, PacketView, Registers};
 use super::callback::{Callback, HeldCallback};
@@ -57,8 +58,8 @@ pub enum Parameter {
     /// A function of the program, and what that gets ([`Callback`]). Takes two registers. At most one.
     Callback,
     /// The context of a type of the host's own, for a function of that type
-    /// ([`RuntimeBuilder::dynamic_method`](crate::RuntimeBuilder::dynamic_method)). Takes one register. It comes first, and
-    /// excludes a callback.
+    /// ([`RuntimeBuilder::dynamic_method`](crate::RuntimeBuilder::dynamic_method)). Takes one register. It comes
+    /// first, and excludes a callback.
     Host,
 }
 
@@ -120,8 +121,8 @@ impl Prototype {
     ///
     /// # Errors
     ///
-    /// [`Error::Prototype`] if the arguments need more than five registers, memory has no bytes or more than a mebibyte,
-    /// or callbacks and contexts are more than each [`Parameter`] says.
+    /// [`Error::Prototype`] if the arguments need more than five registers, memory has no bytes or more than a
+    /// mebibyte, or callbacks and contexts are more than each [`Parameter`] says.
     pub fn new(parameters: &[Parameter], returns: Returns) -> Result<Self, Error> {
         let wrong = |why: String| Err(Error::Prototype { name: String::new(), why });
         let registers: usize = parameters.iter().map(|parameter| parameter.kinds().1).sum();
@@ -224,8 +225,8 @@ impl Invocation<'_> {
         unsafe { (*self.env).cpu }
     }
 
-    /// A copy of the run's state ([`Program::with_state`](crate::Program::with_state)), if it has one of this type and no
-    /// function has it.
+    /// A copy of the run's state ([`Program::with_state`](crate::Program::with_state)), if it has one of this type
+    /// and no function has it.
     pub fn state<T: Any + Copy>(&self) -> Option<T> {
         // SAFETY: as above.
         let (value, lent) = unsafe { RunState::of_run(self.env) }?.place::<T>()?;
@@ -334,8 +335,8 @@ impl Held {
 
 /// The function behind the machine's calling convention.
 unsafe extern "C" fn call(r1: u64, r2: u64, r3: u64, r4: u64, r5: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: this is the implementation of functions alone that own a `Dynamic`; `env` is the run's. First: a callback's
-    // calls note others.
+    // SAFETY: this is the implementation of functions alone that own a `Dynamic`; `env` is the run's. First: a
+    // callback's calls note others.
     let function = unsafe { owner::<Dynamic>(env) };
     let mut registers = Registers::new([r1, r2, r3, r4, r5], env);
     let parameters = function.prototype.parameters.iter();

@@ -123,8 +123,8 @@ pub struct HostPart<'a> {
 impl HostPart<'_> {
     /// The part, if it is a `T`.
     pub fn get<T: 'static>(&mut self) -> Option<&mut T> {
-        // SAFETY: the address is that of the run's part, which is borrowed mutably until the run ends, and of this type.
-        // Only one argument of a call is a part.
+        // SAFETY: the address is that of the run's part, which is borrowed mutably until the run ends, and of this
+        // type. Only one argument of a call is a part.
         (self.of == TypeId::of::<T>()).then(|| unsafe { self.place.cast().as_mut() })
     }
 

@@ -4,8 +4,8 @@
 //!   HostType::new(description) ── Program::run_data(type, &mut context, part) ──> HostData::lend ── slots ──> r1
 //! ```
 //!
-//! Invariant: as for Rust structures, each field that is lent is compared with its slot, and a context that does not fit
-//! is an error before the run. Sizes and signs of numbers are the slots': a host gives bits.
+//! Invariant: as for Rust structures, each field that is lent is compared with its slot, and a context that does not
+//! fit is an error before the run. Sizes and signs of numbers are the slots': a host gives bits.
 
 use super::lend::{Lending, SlotKind, TakingBack};
 

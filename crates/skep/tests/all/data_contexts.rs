@@ -145,13 +145,15 @@ fn functions_of_a_type_and_others_need_their_own_prototypes() {
 fn a_function_that_panics_ends_the_run_and_changes_nothing() {
     let bytes = Parameter::Bytes { writable: true, nullable: false };
     let prototype = Prototype::new(&[bytes], Returns::OrErrno).unwrap();
-    let panics = |_: &_, given: &mut [Given<'_>]| {
-        if let [Given::Bytes(Some(bytes))] = given {
-            bytes.fill(7);
-        }
-        panic!("by a function")
-    };
-    let runtime = Runtime::builder().dynamic_function(1000, "panics", &prototype, panics).build().unwrap();
+    let runtime = Runtime::builder()
+        .dynamic_function(1000, "panics", &prototype, |_, given| {
+            if let [Given::Bytes(Some(bytes))] = given {
+                bytes.fill(7);
+            }
+            panic!("by a function")
+        })
+        .build()
+        .unwrap();
     let insns = skep::isa::assemble("call panics#1000\nexit").unwrap();
     let object = Object::from_insns("calls", &skep::abi::RAW, insns);
     let module = runtime.linker(&object).buffer_len(4).load().unwrap();

@@ -151,17 +151,19 @@ impl Live {
     fn drain(&mut self, at: usize, most: u64) -> Result<u64, Error> {
         let dropped = self.outlet.ports[at].dropped();
         self.outlet.counts.ports[at].dropped += dropped;
-        let mut ran = 0;
-        while ran < most {
+        let (mut ran, mut unreadable) = (0, 0);
+        // A port that has nothing readable for ever must not keep the others from their turns.
+        while ran < most && unreadable < BATCH {
             match self.outlet.ports[at].receive(&mut self.arrival)? {
                 Taken::Nothing => break,
-                Taken::Unreadable => self.outlet.counts.ports[at].unreadable += 1,
+                Taken::Unreadable => unreadable += 1,
                 Taken::Frame => {
                     ran += 1;
                     self.run(at)?;
                 }
             }
         }
+        self.outlet.counts.ports[at].unreadable += unreadable;
         Ok(ran)
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import operator
 from collections.abc import Callable, MutableMapping
+from typing import Any
 
 import pytest
 from conftest import OBJECT, PACKET
@@ -266,3 +267,62 @@ def test_values_are_coded_by_type(module: skep.Module) -> None:
         module.decode("struct missing", b"")
     with pytest.raises(ValueError, match="struct event has 8 bytes, 3 were given"):
         module.decode("struct event", b"123")
+
+
+class Meddler:
+    """A map to which somebody else does something after each operation: the worst order of two threads."""
+
+    def __init__(self, native: Any, act: Callable[[Any], object]) -> None:
+        self._native = native
+        self._act = act
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._native, name)
+        if not callable(operation):
+            return operation
+
+        def operate(*arguments: object, **options: object) -> object:
+            result = operation(*arguments, **options)
+            self._act(self._native)
+            return result
+
+        return operate
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+
+def test_an_element_is_popped_once(module: skep.Module) -> None:
+    few = module.maps["few"]
+    pops: list[Callable[[], object]] = [lambda: few.pop(1, None), lambda: few.popitem()[1]]
+    for pop in pops:
+        others: list[object] = []
+        few[1] = 10
+
+        def take(map: Any, to: list[object] = others) -> None:
+            to.append(map.take(1))
+
+        native, few._native = few._native, Meddler(few._native, take)
+        try:
+            popped = pop()
+        except KeyError:
+            popped = None
+        few._native = native
+        assert [popped, *others].count(10) == 1
+
+
+def test_a_default_does_not_replace_what_another_has_set(module: skep.Module) -> None:
+    few = module.maps["few"]
+    native, few._native = few._native, Meddler(few._native, lambda map: map.set(1, 77, flags=1))
+    assert few.setdefault(1, 5) == 77
+    few._native = native
+    assert few[1] == 77
+
+
+def test_iterations_do_not_miss_what_others_remove(module: skep.Module) -> None:
+    few = module.maps["few"]
+    for iterate in (lambda: dict(few.items()), lambda: sorted(few.values()), lambda: sorted(few), few.to_dict):
+        few.update({1: 10, 2: 20})
+        native, few._native = few._native, Meddler(few._native, lambda map: (map.delete(1), map.delete(2)))
+        assert len(iterate()) == 2
+        few._native = native

@@ -103,11 +103,12 @@ fn has_xdp(what: &str) -> bool {
 
 /// How often the program counted something.
 fn seen(totals: &Value, key: u8) -> u64 {
+    let key = key.to_string();
     let elements = totals["maps"].as_array().unwrap().iter().find(|map| map["name"] == "seen").unwrap();
     let elements = elements["elements"].as_array().unwrap();
     elements
         .iter()
-        .find(|element| element["key"] == key.to_string())
+        .find(|element| element["key"] == key)
         .map_or(0, |element| element["value"].as_u64().unwrap())
 }
 

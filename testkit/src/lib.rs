@@ -28,7 +28,7 @@ pub use linux::{
     Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
     possible_cpus, turn_to_ask,
 };
-pub use network::{Caught, Raw, in_network, ip, wait_for_link};
+pub use network::{AF_XDP, Caught, Raw, has_sockets, in_network, ip, wait_for_link};
 pub use refusal::Refusal;
 pub use skip::{Hidden, fewer_if_emulated, hidden, is_emulated, say, skip};
 pub use tool::answer;

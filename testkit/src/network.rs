@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for a frame or for a link. Far more than it takes: who waits longer has found a defect.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The family of sockets that take the frames of a queue.
+pub const AF_XDP: i32 = libc::AF_XDP;
 /// Bytes of `struct virtio_net_hdr`.
 const HEADER: usize = 10;
 const NEEDS_SUM: u8 = 1;
@@ -85,6 +87,18 @@ pub fn wait_for_link(name: &str) {
     while !try_ip(&format!("-o link show dev {name}")).is_ok_and(|shown| shown.contains("LOWER_UP")) {
         assert!(Instant::now() < end, "{name} has no carrier");
         thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether the kernel has sockets of this family (`libc::AF_...`), and this process may make one.
+pub fn has_sockets(family: i32) -> bool {
+    // SAFETY: without addresses; the descriptor has no other owner.
+    unsafe {
+        let fd = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        if fd >= 0 {
+            drop(OwnedFd::from_raw_fd(fd));
+        }
+        fd >= 0
     }
 }
 

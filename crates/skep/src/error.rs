@@ -34,7 +34,7 @@ pub enum Error {
         /// The file, if the object was read from one.
         object: String,
         /// What is wrong.
-        fault: SignatureFault,
+        fault: Box<SignatureFault>,
     },
     /// A file is no certificate.
     #[cfg(feature = "signatures")]

@@ -63,6 +63,6 @@ impl Object {
             (Some(signature), Some(bytes)) => verify(bytes, signature, keys),
         };
         let object = || name.as_deref().unwrap_or("the object").to_owned();
-        checked.map_err(|fault| Error::Signature { object: object(), fault })
+        checked.map_err(|fault| Error::Signature { object: object(), fault: Box::new(fault) })
     }
 }

@@ -360,7 +360,7 @@ fn bare_instructions_are_signed_as_linux_has_it() {
     let mut other = file("instructions");
     other[4] = 3;
     let Err(Error::Signature { fault, .. }) = load(&other) else { panic!("another program") };
-    assert!(matches!(fault, SignatureFault::Wrong { .. }), "{fault}");
+    assert!(matches!(*fault, SignatureFault::Wrong { .. }), "{fault}");
 }
 
 /// What `cargo xtask fuzz signatures` does for longer.

@@ -168,8 +168,8 @@ pub trait Caller<E: Engine> {
         None
     }
 
-    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before such a
-    /// map is frozen, if its programs may write as well. Default: none can.
+    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before a map
+    /// is frozen that programs may write as well. Default: none can.
     fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
         let _no_file = descriptor;
         false

@@ -1,4 +1,4 @@
-//! Sockets of the machine in maps: what a client puts there is there until it closes it, and nothing else keeps it open.
+//! Sockets of the machine in maps: what a client puts there stays until it is closed, and nothing keeps it open.
 
 use super::mapped::map;
 use super::{bpf, first_map, forked, lookup, soon, supervised, update, wait};

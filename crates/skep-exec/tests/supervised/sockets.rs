@@ -68,7 +68,7 @@ fn puts() {
         assert_eq!(lookup(sockets, 3), Ok(cookie(&bound)));
         // Of these, maps take none.
         let unbound = raw_socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
-        let unconnected = raw_socket(libc::AF_INET6, libc::SOCK_STREAM, 0);
+        let unconnected = raw_socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         let netlink = raw_socket(libc::AF_NETLINK, libc::SOCK_RAW, 0);
         let directory = std::env::temp_dir().join(format!("skep-socket-{}-{kind}", std::process::id()));
         let listening = UnixListener::bind(&directory).unwrap();

@@ -107,8 +107,8 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
-    /// The socket that a descriptor refers to. When it is closed, [`Caller::closed_sockets`] or whoever serves the
-    /// caller tells, but not before this call is over. Default: no descriptor refers to one.
+    /// The socket that a descriptor refers to. Its end is told by [`Caller::closed_sockets`], or by the server of the
+    /// caller to `System::end_socket`, but not before this call is over. Default: no descriptor refers to one.
     ///
     /// # Errors
     ///

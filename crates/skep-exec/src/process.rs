@@ -30,6 +30,8 @@ pub(crate) struct Process<'a> {
     /// The device of its BPF file system, if there is one.
     pub(crate) bpffs: Option<u64>,
     pub(crate) groups: &'a Watched,
+    /// Whether the library that answers look-ups may be in the process.
+    pub(crate) has_library: bool,
     pub(crate) sockets: &'a Sockets,
     /// The cookies of sockets that the call has named.
     pub(crate) named: Vec<u64>,
@@ -269,7 +271,8 @@ impl Caller<SysEngine> for Process<'_> {
     }
 
     fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
-        self.file(descriptor).is_ok_and(|(file, _)| mappings::is_written(file))
+        // The library maps arrays to write to them for the process, and nobody could tell which mapping is whose.
+        !self.has_library && self.file(descriptor).is_ok_and(|(file, _)| mappings::is_written(file))
     }
 
     fn output(&mut self, bytes: &[u8]) -> Result<i32, Errno> {

@@ -172,6 +172,7 @@ impl Server {
             call,
             bpffs: self.bpffs,
             groups: &self.groups,
+            has_library: self.front.is_some(),
             sockets: &self.sockets,
             named: Vec::new(),
             probes: self.probes.as_ref(),

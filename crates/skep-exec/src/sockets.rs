@@ -15,8 +15,8 @@
 //! **Closing is the danger.** The client may close its own descriptor at any moment, and then ours is the last. Closing
 //! that may wait: for data to be sent (`SO_LINGER`), or for the file system of a file that was put in the socket's
 //! place. Asking a socket may wait as well, for a thread of the client's that has locked it and does not go on. So
-//! that is the work of a helper, a thread with a table of descriptors of its own, and whoever answers the call does not
-//! wait long for it. There are few helpers, so that a client which makes them wait harms itself alone.
+//! that is the work of a helper, a thread with a table of descriptors of its own, and the thread that answers the call
+//! does not wait long for it. There are few helpers, so that a client which makes them wait harms itself alone.
 //!
 //! **Invariant.** A cookie is known only once the call that has named its socket is over, and its socket was in the set
 //! before. So what is known and not in the set is closed, and elements that the call has made are there to be removed.

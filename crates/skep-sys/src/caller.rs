@@ -107,8 +107,8 @@ pub trait Caller<E: Engine> {
     /// Those of opening a file; [`Errno::EACCES`] if it holds no object.
     fn pinned(&mut self, directory: Option<i32>, path: &[u8]) -> Result<Handle<E>, Errno>;
 
-    /// The socket that a descriptor refers to. When it is closed, [`Caller::closed_sockets`] or whoever serves the
-    /// caller tells, but not before this call is over. Default: no descriptor refers to one.
+    /// The socket that a descriptor refers to. Its end is told by [`Caller::closed_sockets`], or by the server of the
+    /// caller to `System::end_socket`, but not before this call is over. Default: no descriptor refers to one.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ pub trait Caller<E: Engine> {
         None
     }
 
-    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before such a
-    /// map is frozen, if its programs may write as well. Default: none can.
+    /// Whether a process can write to the memory of a map's descriptor through a mapping of its own. Asked before a map
+    /// is frozen that programs may write as well. Default: none can.
     fn is_mapped_for_writing(&mut self, descriptor: i32) -> bool {
         let _no_file = descriptor;
         false

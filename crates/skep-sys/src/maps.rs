@@ -478,6 +478,17 @@ impl<E: Engine> System<E> {
         }
     }
 
+    /// As [`MapObject::batch_of_ids`], and removes what it finds: the next ones are at the same place then.
+    fn take_ids(&self, map: &MapObject<E>, from: Option<&[u8]>, count: usize) -> crate::engine::Batch {
+        let found = map.batch_of_ids(from, count);
+        for (key, _) in &found.elements {
+            // Another caller may have been faster.
+            let _gone = self.remove(map, key);
+        }
+        let here = from.map_or(0, index_of).to_ne_bytes().to_vec();
+        crate::engine::Batch { next: found.next.map(|_| here), ..found }
+    }
+
     pub(crate) fn map_delete(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
         let element: Key = attr.get()?;
         let (map, access) = caller.handle(element.map_fd)?.map()?;
@@ -644,6 +655,7 @@ impl<E: Engine> System<E> {
                 }
             };
             let found = match map.holds_references() {
+                true if what == BatchOf::Take => self.take_ids(&map, from, count),
                 true => map.batch_of_ids(from, count),
                 false => self.engine().batch(map.map(), from, count, what == BatchOf::Take)?,
             };
@@ -695,7 +707,8 @@ impl BatchOf {
         match kind {
             kind::HASH | kind::PERCPU_HASH | kind::LRU_HASH | kind::LRU_PERCPU_HASH => true,
             kind::ARRAY | kind::PERCPU_ARRAY => matches!(self, Self::Lookup | Self::Update),
-            kind::LPM_TRIE | kind::ARRAY_OF_MAPS | kind::HASH_OF_MAPS => self != Self::Take,
+            kind::HASH_OF_MAPS => true,
+            kind::LPM_TRIE | kind::ARRAY_OF_MAPS => self != Self::Take,
             _ => false,
         }
     }

@@ -9,6 +9,8 @@
 #[cfg(test)]
 mod attach_tests;
 #[cfg(test)]
+mod batches_tests;
+#[cfg(test)]
 mod calls_tests;
 #[cfg(test)]
 mod client_tests;

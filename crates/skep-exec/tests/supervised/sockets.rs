@@ -1,4 +1,4 @@
-//! Sockets of the machine in maps: what a client puts there is there until it closes it, and nothing else keeps it open.
+//! Sockets of the machine in maps: what a client puts there stays until it is closed, and nothing keeps it open.
 
 use super::mapped::map;
 use super::{bpf, first_map, forked, lookup, soon, supervised, update, wait};
@@ -68,7 +68,7 @@ fn puts() {
         assert_eq!(lookup(sockets, 3), Ok(cookie(&bound)));
         // Of these, maps take none.
         let unbound = raw_socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
-        let unconnected = raw_socket(libc::AF_INET6, libc::SOCK_STREAM, 0);
+        let unconnected = raw_socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         let netlink = raw_socket(libc::AF_NETLINK, libc::SOCK_RAW, 0);
         let directory = std::env::temp_dir().join(format!("skep-socket-{}-{kind}", std::process::id()));
         let listening = UnixListener::bind(&directory).unwrap();

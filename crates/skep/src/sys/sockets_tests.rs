@@ -196,7 +196,7 @@ fn a_socket_takes_one_program_of_each_kind_from_the_maps_that_it_is_put_into() {
     let mut process = Process::new();
     let [plain, streams, other, any, messages] = [(); 5].map(|()| process.map(SOCKMAP, 4, 8, 4).unwrap());
     let socket = process.socket(tcp(10, ClientState::Established));
-    let mut put = |process: &mut Process, map| process.put_socket(map, 0, socket.into(), 0);
+    let put = |process: &mut Process, map| process.put_socket(map, 0, socket.into(), 0);
     put(&mut process, plain).unwrap();
     for (map, attach_type) in [(streams, PARSER), (streams, VERDICT), (other, VERDICT), (any, ANY_VERDICT)] {
         process.attached(map, SK_SKB, attach_type);
@@ -287,7 +287,7 @@ fn values_belong_to_sockets_of_any_kind_and_end_with_them() {
     ];
     let far = process.socket(udp(1 << 40, 53));
     let file = process.map(ARRAY, 4, 4, 1).unwrap();
-    let mut set = |process: &mut Process, socket: i32, value: u32, flags| {
+    let set = |process: &mut Process, socket: i32, value: u32, flags| {
         process.update(map, &socket.to_ne_bytes(), &value.to_ne_bytes(), flags)
     };
     let value = |process: &mut Process, socket: i32| {

@@ -636,39 +636,6 @@ fn information_about_a_program_lists_its_maps_and_instructions() {
     assert_eq!(process.get(ids, 4), id.to_ne_bytes());
 }
 
-#[test]
-fn batches_move_many_elements() {
-    let mut process = Process::new();
-    let map = process.map(HASH, 4, 4, 100).unwrap();
-    let keys: Vec<u8> = (0..50u32).flat_map(u32::to_ne_bytes).collect();
-    let (keys_at, values_at) = (process.put(&keys), process.put(&keys));
-    let attr = Attr::default().u64(16, keys_at).u64(24, values_at).u32(32, 50).u32(36, map as u32);
-    process.call(Command::MapUpdateBatch, &attr).unwrap();
-    assert_eq!(process.answer(32), 50);
-    let (out_keys, out_values, position) =
-        (process.put(&[0; 400]), process.put(&[0; 400]), process.put(&[0; 4]));
-    let (mut seen, mut from) = (Vec::new(), 0);
-    loop {
-        let attr = Attr::default().u64(0, from).u64(8, position).u64(16, out_keys).u64(24, out_values);
-        let answer = process.call(Command::MapLookupBatch, &attr.u32(32, 20).u32(36, map as u32));
-        let count = process.answer(32) as usize;
-        assert_eq!(process.get(out_keys, count * 4), process.get(out_values, count * 4));
-        let words = process.get(out_keys, count * 4).as_chunks::<4>().0;
-        seen.extend(words.iter().map(|word| u32::from_ne_bytes(*word)));
-        if answer == Err(Errno::ENOENT) {
-            break;
-        }
-        answer.unwrap();
-        from = position;
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, (0..50).collect::<Vec<_>>());
-    let attr = Attr::default().u64(16, keys_at).u32(32, 50).u32(36, map as u32);
-    process.call(Command::MapDeleteBatch, &attr).unwrap();
-    assert_eq!(process.call(Command::MapDeleteBatch, &attr), Err(Errno::ENOENT));
-    assert_eq!(process.answer(32), 0, "none of them were there");
-}
-
 /// Types: `int`, a prototype without parameters that returns it, a function `f` of that prototype, exported.
 pub(super) fn types_of_a_function() -> Vec<u8> {
     let words: [u32; 12] = [

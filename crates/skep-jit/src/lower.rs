@@ -41,6 +41,9 @@ use labels::Labels;
 /// A program's layout, where each function begins, its tail calls, and where its slots are.
 pub(crate) type Lowered<A> = (Layout<A>, Box<[u32]>, TailCalls, Places);
 
+/// The same without the places of slots.
+type Unplaced<A> = (Layout<A>, Box<[u32]>, TailCalls);
+
 /// Compiles a program except for its address, with what passes make of it.
 ///
 /// `home` is the range in which the code will be placed.
@@ -65,7 +68,7 @@ fn lower_parts<A: Arch>(
     features: A::Features,
     options: Options,
     home: &Home,
-) -> Result<(Layout<A>, Box<[u32]>, TailCalls), Error> {
+) -> Result<Unplaced<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels = Labels {

@@ -226,7 +226,7 @@ impl Writer<'_> {
             (false, _) if slot + 1 == end => {
                 self.leave_unless(code, slot, Target::Verified(end));
             }
-            (false, _) => self.to_next_copy(code, slot, insn),
+            (false, _) => self.go_to_next_copy(code, slot, insn),
         }
     }
 
@@ -237,7 +237,7 @@ impl Writer<'_> {
 
     /// A jump back that is not the last instruction of the loop: its target is as far behind the current copy as the
     /// head is behind the end.
-    fn to_next_copy(&mut self, code: &mut Code<'_, '_>, slot: usize, insn: Insn) {
+    fn go_to_next_copy(&mut self, code: &mut Code<'_, '_>, slot: usize, insn: Insn) {
         let Loop { end, .. } = self.plan.found;
         // Instructions left in this copy, the last of which vanishes if it is a jump back and becomes two if it cannot be
         // turned round.

@@ -216,7 +216,7 @@ fn each_expectation_fails_alone() {
         ("[\"length 42\"]", "[]", "printed line 1: expected nothing"),
         ("mark = 5", "mark = 6", "mark: expected 6, found 5"),
         ("1674306020", "1", "variable random_number: expected 1, found 1674306020"),
-        ("time = 2000000000", "time = 1", "! time   1           2000000000"),
+        ("time = 2000000000", "time = 1", "! time   1         2000000000"),
         ("\"GREEN\"", "\"RED\"", "! color  \"RED\"       \"GREEN\""),
         ("value = 4 }", "value = 5 }", "event 2: expected 5, found 4"),
         ("    { map = \"samples\", value = 4 },\n", "", "event 2: expected nothing"),

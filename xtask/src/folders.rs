@@ -153,8 +153,8 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-jit/src",
         &[
-            "error", "options", "blind", "site", "watch", "reduce", "layout", "port", "parts", "passes",
-            "ends", "plan", "live", "passes", "lower", "arch", "compiled",
+            "error", "options", "blind", "site", "watch", "reduce", "layout", "port", "parts", "ends",
+            "plan", "live", "passes", "lower", "arch", "compiled",
         ],
     ),
     (

@@ -8,8 +8,8 @@
 //!
 //! All tests run for this machine's architecture. Tests of machine-dependent crates then run for aarch64 in an
 //! emulator. The summary also repeats lines that begin with `HIDDEN BY EMULATION:`, for effects that no emulator of
-//! user programs shows; they are not failures. Lines that begin with `UNSTABLE:` name tests that failed beside others and
-//! passed alone.
+//! user programs shows; they are not failures. Lines that begin with `UNSTABLE:` name tests that failed beside others
+//! and passed alone.
 
 mod binaries;
 mod bounded;

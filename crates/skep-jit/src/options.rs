@@ -2,7 +2,8 @@
 
 /// Hardening of the code, which costs some time, and its optimisation.
 ///
-/// Each option but the last is a defence against an attacker who has found another bug in the process and tries to misuse this code.
+/// Each option but the last is a defence against an attacker who has found another bug in the process and tries to
+/// misuse this code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Options {
@@ -39,9 +40,9 @@ pub struct Options {
 }
 
 /// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; all but
-/// [`loads`](Self::loads) make the code longer. With [`blind_constants`](Options::blind_constants), [`mask_speculation`](Options::mask_speculation)
-/// or [`order_reloads`](Options::order_reloads) none is made: a program of a stranger is compiled instruction by
-/// instruction.
+/// [`loads`](Self::loads) make the code longer. With [`blind_constants`](Options::blind_constants),
+/// [`mask_speculation`](Options::mask_speculation) or [`order_reloads`](Options::order_reloads) none is made: a program
+/// of a stranger is compiled instruction by instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Passes {

@@ -1,9 +1,9 @@
 //! Passes over a verified program before it becomes code: what pays across instructions.
 //!
-//! A pass makes another list of instructions, and for each of them the slot that it is a copy of. A fact of the verifier
-//! is about an instruction on every path, so it holds for each copy. Lowering knows of the passes only where slots of the
-//! verified program count: charges ([`skep_abi::round_weights`]), what calls print, errors, offsets. An instruction that
-//! was added, such as a jump to where control went anyway, is marked and never charged.
+//! A pass makes another list of instructions, and for each of them the slot that it is a copy of. A fact of the
+//! verifier is about an instruction on every path, so it holds for each copy. Lowering knows of the passes only where
+//! slots of the verified program count: charges ([`skep_abi::round_weights`]), what calls print, errors, offsets. An
+//! instruction that was added, such as a jump to where control went anyway, is marked and never charged.
 //!
 //! ```text
 //!   verified                  rewritten                    origin
@@ -16,10 +16,9 @@
 //!                             10 ...                       7
 //! ```
 //!
-//! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten. A program without them costs two looks at
-//! each instruction. Where the
-//! result cannot be expressed, or does not compile, the program is compiled as it was verified; so are programs of
-//! strangers ([`Options::passes`]).
+//! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten. A program without them costs two
+//! looks at each instruction. Where the result cannot be expressed, or does not compile, the program is compiled as it
+//! was verified; so are programs of strangers ([`Options::passes`]).
 //!
 //! It would break if an instruction were copied to where a different path leads to it, or if a round were not charged.
 

@@ -7,7 +7,7 @@
 //! Three rules keep it free of deadlocks, on builds with a global interpreter lock and on free-threaded ones:
 //!
 //! 1. Whatever may wait (loads, runs, changes of maps, drops of modules) happens detached from the interpreter
-//!    ([`released`]). A program that prints calls back into Python, so a thread that waits for that program must not
+//!    (`released`). A program that prints calls back into Python, so a thread that waits for that program must not
 //!    keep the interpreter from it.
 //! 2. No lock of this crate is held while Python code runs or is waited for.
 //! 3. Nothing is checked and then done: a lock covers both, or one operation of the runtime does both.

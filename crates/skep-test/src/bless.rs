@@ -101,7 +101,7 @@ fn write_step(step: &mut dyn TableLike, seen: &SeenStep) -> Result<bool, &'stati
     let has = |step: &dyn TableLike, key: &str| {
         step.get("expect").and_then(Item::as_table_like).is_some_and(|expect| expect.contains_key(key))
     };
-    let wrong = |key: &str| seen.wrong.iter().any(|known| *known == key);
+    let wrong = |key: &str| seen.wrong.contains(&key);
     if wrong("metadata") || wrong("redirect") {
         return Err("metadata and redirections are not blessed");
     }

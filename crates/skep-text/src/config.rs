@@ -72,8 +72,8 @@ impl Config {
 
     /// Tries to place the range where direct calls between it and `address` reach: within 1.5 GiB on x86-64, within
     /// 112 MiB on aarch64. A range that does not fit there is halved, down to an eighth of
-    /// [`MAX_RESERVE`](Self::MAX_RESERVE), or to the [`limit`](Self::limit) if one is set. If there is still no room, the
-    /// range has its full size and is placed anywhere; see [`Arena::reaches`](crate::Arena::reaches).
+    /// [`MAX_RESERVE`](Self::MAX_RESERVE), or to the [`limit`](Self::limit) if one is set. If there is still no room,
+    /// the range has its full size and is placed anywhere; see [`Arena::reaches`](crate::Arena::reaches).
     ///
     /// Give it the address of a function that the code will call.
     pub fn near(mut self, address: usize) -> Self {

@@ -243,8 +243,8 @@ impl Verified {
         &self.kept.slots().insns
     }
 
-    /// Packs instructions, facts and source lines, for a program that is kept for long after it was compiled. Whoever asks
-    /// for one of them later has all of them unpacked again, and they stay so.
+    /// Packs instructions, facts and source lines, for a program that is kept for long after it was compiled. The
+    /// first question about one of them unpacks all again, and they stay so.
     pub fn pack(&mut self) {
         self.kept.pack();
     }

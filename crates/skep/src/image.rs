@@ -236,23 +236,25 @@ pub(crate) fn needs_no_cpu(
     input: Input,
     maps: &BTreeMap<u32, Arc<Map>>,
 ) -> bool {
-    let harmless = |insn: &Insn| match insn {
-        Insn::Alu { .. }
-        | Insn::Neg { .. }
-        | Insn::MovSx { .. }
-        | Insn::Endian { .. }
-        | Insn::LoadImm64 { value: Imm64::Value(_) | Imm64::MapValue { .. }, .. }
-        | Insn::LoadImm64Tail
-        | Insn::Load { .. }
-        | Insn::Store { .. }
-        | Insn::Atomic { .. }
-        | Insn::LoadAcquire { .. }
-        | Insn::StoreRelease { .. }
-        | Insn::Jump { .. }
-        | Insn::JumpIf { .. }
-        | Insn::Call { target: CallTarget::Local(_) }
-        | Insn::Exit => true,
-        _ => false,
+    let harmless = |insn: &Insn| {
+        matches!(
+            insn,
+            Insn::Alu { .. }
+                | Insn::Neg { .. }
+                | Insn::MovSx { .. }
+                | Insn::Endian { .. }
+                | Insn::LoadImm64 { value: Imm64::Value(_) | Imm64::MapValue { .. }, .. }
+                | Insn::LoadImm64Tail
+                | Insn::Load { .. }
+                | Insn::Store { .. }
+                | Insn::Atomic { .. }
+                | Insn::LoadAcquire { .. }
+                | Insn::StoreRelease { .. }
+                | Insn::Jump { .. }
+                | Insn::JumpIf { .. }
+                | Insn::Call { target: CallTarget::Local(_) }
+                | Insn::Exit
+        )
     };
     matches!(input, Input::Xdp | Input::Buffer(_))
         && linkage.ends.is_none()

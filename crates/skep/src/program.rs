@@ -40,8 +40,8 @@ pub use with_state::WithState;
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
 /// it at once.
 ///
-/// What a call looks at is in one cache line: a host that calls thousands of programs in turn waits for memory twice for
-/// each, here and for the code.
+/// What a call looks at is in one cache line: a host that calls thousands of programs in turn waits for memory twice
+/// for each, here and for the code.
 #[derive(Clone)]
 #[repr(align(64))]
 pub struct Program {

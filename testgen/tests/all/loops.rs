@@ -1,8 +1,8 @@
-//! Loops of every shape: the compiler's passes against the interpreter. `SKEP_SEED` sets the first seed, `SKEP_CASES` the
-//! number of programs.
+//! Loops of every shape: the compiler's passes against the interpreter. `SKEP_SEED` sets the first seed, `SKEP_CASES`
+//! the number of programs.
 //!
-//! The loops are what compilers write and what only looks like it: counted up and down, with the condition at the start,
-//! at the end or in two jumps, with several exits and several jumps back; copies at every distance of source and
+//! The loops are what compilers write and what only looks like it: counted up and down, with the condition at the
+//! start, at the end or in two jumps, with several exits and several jumps back; copies at every distance of source and
 //! destination, fills and sums, and the same with one thing that is different, of which a pass must take note.
 
 use std::fmt::Write;

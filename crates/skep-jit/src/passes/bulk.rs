@@ -1,7 +1,7 @@
 //! Loops that copy, fill or sum up adjacent elements.
 //!
-//! One round is evaluated with symbols. If each register is then what it was plus a constant (a *step*), or is set by the
-//! round before it is read, and the round has one load or store at an address that moves by its own size, then most
+//! One round is evaluated with symbols. If each register is then what it was plus a constant (a *step*), or is set by
+//! the round before it is read, and the round has one load or store at an address that moves by its own size, then most
 //! rounds can be done at once ([`crate::port::bulk`]). The last round is always the loop's own, so what it leaves in
 //! registers need not be known.
 //!
@@ -13,10 +13,10 @@
 //!   if r2 != 512 goto head        512 - r2 rounds are left
 //! ```
 //!
-//! It assumes what the verifier has proved: that each access of each round is in bounds, and that the loop ends, so that
-//! a counter that must meet its limit does. It assumes nothing of distances between what is read and written: the code
-//! compares the addresses. Loads that may fault, accesses to arenas and atomics are left alone, and so is everything
-//! where rounds are charged: a run that ends early must end after the right round.
+//! It assumes what the verifier has proved: that each access of each round is in bounds, and that the loop ends, so
+//! that a counter that must meet its limit does. It assumes nothing of distances between what is read and written: the
+//! code compares the addresses. Loads that may fault, accesses to arenas and atomics are left alone, and so is
+//! everything where rounds are charged: a run that ends early must end after the right round.
 
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, Reg, RegSet, Size, Width};
 

@@ -9,13 +9,13 @@
 //!   r2 |= r3                                   r2 = *(u16 *)(r1 + 0)
 //! ```
 //!
-//! Within a basic block each register is followed as up to eight bytes of memory, all at constant distances from one base.
-//! Where an `or` or an addition completes two, four or eight neighbours, it becomes a load, and if they are in the other
-//! order, it becomes a swap and the instruction before it the load. What only prepared it becomes nothing.
+//! Within a basic block each register is followed as up to eight bytes of memory, all at constant distances from one
+//! base. Where an `or` or an addition completes two, four or eight neighbours, it becomes a load, and if they are in
+//! the other order, it becomes a swap and the instruction before it the load. What only prepared it becomes nothing.
 //!
-//! It assumes that a load does nothing but load: not those that may fault, nor those from an arena. Between the first load
-//! and the last instruction nothing writes memory or the base, nothing else reads a part, and no part is live afterwards.
-//! Bytes that another thread writes may be seen together or not, as before.
+//! It assumes that a load does nothing but load: not those that may fault, nor those from an arena. Between the first
+//! load and the last instruction nothing writes memory or the base, nothing else reads a part, and no part is live
+//! afterwards. Bytes that another thread writes may be seen together or not, as before.
 
 use skep_isa::{AluOp, ByteOrder, Insn, Operand, Reg, RegSet, Size, Width};
 

@@ -1,8 +1,8 @@
 //! Innermost loops, as ranges of slots.
 //!
-//! A loop is what a backward jump makes: from the slot that it leads to, to the last jump that leads there. An innermost
-//! one has no other such slot in it, so these ranges do not overlap. Control may enter one anywhere, and leave it anywhere:
-//! a range says where instructions are, not which paths there are.
+//! A loop is what a backward jump makes: from the slot that it leads to, to the last jump that leads there. An
+//! innermost one has no other such slot in it, so these ranges do not overlap. Control may enter one anywhere, and
+//! leave it anywhere: a range says where instructions are, not which paths there are.
 
 use crate::parts::Parts;
 

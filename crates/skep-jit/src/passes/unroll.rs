@@ -1,10 +1,10 @@
 //! Copies of small loops, and conditions at their ends.
 //!
-//! *Unrolling* puts copies of a loop behind each other. Jumps back to the head lead to the head of the next copy, those of
-//! the last copy to the first one; every exit is kept. Where control enters the loop it enters the first copy. So each
-//! path goes through the same instructions in the same order, whatever the loop counts, and nothing needs to be known of
-//! it. What is saved is the jump at the end of each round but the last: a processor takes one jump a cycle at most, and a
-//! taken jump ends what it decodes together.
+//! *Unrolling* puts copies of a loop behind each other. Jumps back to the head lead to the head of the next copy, those
+//! of the last copy to the first one; every exit is kept. Where control enters the loop it enters the first copy. So
+//! each path goes through the same instructions in the same order, whatever the loop counts, and nothing needs to be
+//! known of it. What is saved is the jump at the end of each round but the last: a processor takes one jump a cycle at
+//! most, and a taken jump ends what it decodes together.
 //!
 //! ```text
 //!   head: A; if x goto out; B; if y goto head; C
@@ -13,16 +13,16 @@
 //!         A; if x goto out; B; if y goto head; C
 //! ```
 //!
-//! *Rotation* is for loops whose condition is at their start. In place of the jump back, the start up to the condition is
-//! copied:
+//! *Rotation* is for loops whose condition is at their start. In place of the jump back, the start up to the condition
+//! is copied:
 //!
 //! ```text
 //!   head: A; if x goto out; B; goto head        head: A; if x goto out
 //!                                               next: B; A; if not x goto next; goto out
 //! ```
 //!
-//! It assumes that nothing within the loop ends up in another function or is found by its slot: there are no calls, exits
-//! and `may_goto` in it. All copies together have at most as many instructions as the program had.
+//! It assumes that nothing within the loop ends up in another function or is found by its slot: there are no calls,
+//! exits and `may_goto` in it. All copies together have at most as many instructions as the program had.
 
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, Reg, Width};
 
@@ -108,8 +108,8 @@ fn divides(insn: &Insn) -> bool {
     matches!(insn, Insn::Alu { op: Div | Mod | Sdiv | Smod, .. })
 }
 
-/// The slot of the only condition at the start of a loop, if it ends the loop and the loop ends with the only jump back,
-/// which is not part of a condition.
+/// The slot of the only condition at the start of a loop, if it ends the loop and the loop ends with the only jump
+/// back, which is not part of a condition.
 fn condition(parts: &Parts<'_>, Loop { head, end }: Loop) -> Option<usize> {
     let back = end - 1;
     let leads = |slot: usize, to: usize| parts.insns[slot].jump_target(slot) == Some(to);
@@ -239,8 +239,8 @@ impl Writer<'_> {
     /// head is behind the end.
     fn go_to_next_copy(&mut self, code: &mut Code<'_, '_>, slot: usize, insn: Insn) {
         let Loop { end, .. } = self.plan.found;
-        // Instructions left in this copy, the last of which vanishes if it is a jump back and becomes two if it cannot be
-        // turned round.
+        // Instructions left in this copy, the last of which vanishes if it is a jump back and becomes two if it cannot
+        // be turned round.
         let left = (slot + 1..end).map(|slot| self.len(code, slot)).sum::<usize>();
         let next = code.here() + 1 + left;
         code.put_to(Origin::copy(slot), insn, Target::New(next));

@@ -11,8 +11,8 @@
 //! A program that is asked unpacks itself once and stays so: `&[Insn]` must live as long as the program. Instructions
 //! that cannot be written as slots would be lost, so such a program is never packed.
 //!
-//! What would break it: a field of [`Fact`] or [`LineInfo`] that is not written here. Both are taken apart by name below,
-//! so a new field does not compile.
+//! What would break it: a field of [`Fact`] or [`LineInfo`] that is not written here. Both are taken apart by name
+//! below, so a new field does not compile.
 
 use crate::program::{CallFact, Fact};
 use skep_abi::{ContextField, LineInfo};

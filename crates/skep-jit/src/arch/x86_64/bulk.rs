@@ -19,8 +19,8 @@
 //!   out:
 //! ```
 //!
-//! Vector registers are lost in calls, and no function of a program keeps anything in them. `r9` is free: it lives on only
-//! with [`crate::Options::mask_speculation`], and then nothing is done in bulk.
+//! Vector registers are lost in calls, and no function of a program keeps anything in them. `r9` is free: it lives on
+//! only with [`crate::Options::mask_speculation`], and then nothing is done in bulk.
 
 use skep_isa::{Operand, Size, Width};
 

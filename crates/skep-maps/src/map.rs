@@ -3,6 +3,7 @@
 mod arena;
 mod batch;
 mod calls;
+mod entries;
 mod for_each;
 mod holder;
 mod locked;
@@ -27,10 +28,10 @@ use skep_mem::{Account, Charge};
 use skep_rcu::Domain;
 
 use calls::Calls;
+pub use entries::Entries;
 
 use crate::caller::Caller;
 use crate::create;
-use crate::cursor::{BATCH, Batch, Cursor};
 use crate::elements::Reclamation;
 use crate::error::{Key, MapError, without_keys};
 use crate::objects::{self, NotKept, Objects};
@@ -416,7 +417,7 @@ impl Map {
     /// Elements are copied in batches as the iterator advances. An element that stays in the map during the whole
     /// iteration is returned exactly once; one that is inserted or deleted meanwhile may or may not be returned.
     pub fn entries(&self) -> Entries<'_> {
-        Entries { map: self, cursor: Cursor::default(), batch: Batch::default() }
+        Entries::new(self)
     }
 
     /// Forbids the host to change the map from now on, as for the constants of a program; programs may still change
@@ -753,42 +754,6 @@ impl Map {
             OpError::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
             OpError::NoMemory(source) => MapError::no_memory(map, source, self.memory.account.as_deref()),
         }
-    }
-}
-
-/// An iterator over a map's elements; see [`Map::entries`].
-#[derive(Debug)]
-pub struct Entries<'a> {
-    map: &'a Map,
-    cursor: Cursor,
-    batch: Batch,
-}
-
-impl Iterator for Entries<'_> {
-    /// Key and value, the latter with [`Map::host_value_size`] bytes.
-    type Item = (Vec<u8>, Vec<u8>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.is_empty() {
-            let (map, cursor, batch) = (self.map, &mut self.cursor, &mut self.batch);
-            match &map.table {
-                Table::Array(array) => array.batch(cursor, BATCH, batch),
-                Table::Targets(targets) => targets.batch(cursor, BATCH, batch),
-                Table::Members(members) => members.batch(cursor, BATCH, batch),
-                // SAFETY: `caller` is this thread.
-                Table::Hash(hash) => map.inside(|caller| unsafe { hash.batch(cursor, batch, caller) }),
-                // SAFETY: `caller` is this thread.
-                Table::Trie(trie) => map.inside(|caller| unsafe { trie.batch(cursor, BATCH, batch, caller) }),
-                Table::References(_)
-                | Table::Queue(_)
-                | Table::Bloom(_)
-                | Table::Ring(_)
-                | Table::UserRing(_)
-                | Table::Perf(_)
-                | Table::Arena(_) => {}
-            }
-        }
-        self.batch.pop_front()
     }
 }
 

@@ -92,9 +92,8 @@ impl Compiled {
         &self.offsets
     }
 
-    /// The pieces of code in their order, if some slots have several, because loops are unrolled: where each begins, in
-    /// bytes from the start of the text, and the slot that it belongs to. Empty if [`offsets`](Self::offsets) says it
-    /// all.
+    /// The pieces of code in their order, if a pass moved or copied instructions: where each begins, in bytes from the
+    /// start of the text, and the slot that it belongs to. Empty if [`offsets`](Self::offsets) says it all.
     pub fn pieces(&self) -> &[(u32, u32)] {
         &self.pieces
     }
@@ -179,7 +178,8 @@ impl Entry {
     /// The [`Compiled`] and all maps of its linkage must live until this returns. `r1` and `r2` must be what the
     /// program was verified to be given ([`skep_abi::Entry`]), and no one else may access what they point to
     /// meanwhile. `env` must be the environment of this run, with a CPU number below that of the
-    /// per-CPU maps, and all that the helpers require of it.
+    /// per-CPU maps, and all that the helpers require of it; it may be null if the program calls nothing but its own
+    /// functions, its runs do not end early, and none of its functions may be replaced.
     #[inline]
     pub unsafe fn call(self, r1: u64, r2: u64, env: *mut RunEnv) -> u64 {
         // SAFETY: the caller's promises are all that verified code requires.

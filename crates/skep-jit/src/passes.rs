@@ -248,9 +248,11 @@ impl Places {
         self.origins.get(slot).map_or(slot, |origin| origin.slot())
     }
 
-    /// Where the code of copies begins: slots of the code, each with the slot of the verified program.
+    /// Where the code of each instruction begins, slots of the code, each with the slot of the verified program; nothing if
+    /// all are where they were.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (u32, u32)> {
-        let origins = self.origins.iter().enumerate();
+        let in_place = self.origins.iter().enumerate().all(|(at, origin)| origin.slot() == at);
+        let origins = self.origins.iter().enumerate().filter(move |_| !in_place);
         origins.map(|(at, origin)| (at as u32, origin.slot() as u32))
     }
 }

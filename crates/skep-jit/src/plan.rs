@@ -250,6 +250,8 @@ impl Plan {
             if self.ends.weight(slot) > 0 {
                 plan.frame.calls = true;
                 self.environment = true;
+                // Not taken together with what is before it, also where only that leads to a copy of a loop's head.
+                self.slots[slot].flags |= flag::TARGET;
             }
             let entry = &mut self.slots[slot];
             (entry.reads, entry.writes) = (reads, writes);

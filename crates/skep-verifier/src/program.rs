@@ -254,6 +254,12 @@ impl Verified {
         self.kept.packed_bytes()
     }
 
+    /// [`Verified::insns`] as in an object file, 8 bytes a slot. Empty if one of them cannot be written so. Does not
+    /// unpack a [packed](Self::pack) program.
+    pub fn encoded(&self) -> Vec<u8> {
+        self.kept.encoded()
+    }
+
     /// The facts about each slot; as long as [`Verified::insns`].
     pub fn facts(&self) -> &[Fact] {
         &self.kept.slots().facts

@@ -82,6 +82,30 @@ fn each_copy_of_a_round_is_charged() {
     assert!(programs < 100 || whole.min(ended) * 2 > programs, "{whole} and {ended}");
 }
 
+#[test]
+fn a_copied_head_that_could_be_fused_is_charged() {
+    let mut lab = Lab::new(Host::new(Flavour::Buffer { len: LEN }));
+    for text in [
+        "r0 = 0\nr3 = 1\nr4 = 5000\nhead: if r3 == 0 goto out\nr4 += -1\nr3 = r4\nr3 &= 1023\ngoto head\n\
+         out: r0 = r4\nexit",
+        "r0 = 0\nr4 = 500\nr2 = 0\nhead: r2 += r0\nr4 += -1\nif r4 == 0 goto out\nr0 += r2\nr2 = r4\n\
+         goto head\nout: r0 += r2\nexit",
+        "r0 = 0\nr4 = 500\nr2 = 0\nhead: r0 += r2\nr4 += -1\nif r4 == 0 goto out\nr2 = r4\nr2 >>= 3\n\
+         goto head\nout: exit",
+    ] {
+        let insns = skep_isa::assemble(text).expect("the text is right");
+        let program = TestProgram { insns, functions: vec![0], flavour: Flavour::Buffer { len: LEN } };
+        let verified = verified(&program).expect("the verifier takes it");
+        for units in [1_000_000, 2000, 100] {
+            lab.host.set_end(Some(End { units, call: 0 }));
+            let interpreter = lab.interpreter(&verified).expect("an interpreter");
+            let compiled = lab.compiled(&verified).expect("code");
+            let (slow, fast) = (lab.interpret(&interpreter, 1), lab.execute(&compiled, 1));
+            assert_eq!(slow.1.over, fast.1.over, "{units} units\n{text}");
+        }
+    }
+}
+
 /// A few loops behind each other. `r6` is the buffer, `r0` the result.
 fn program(source: &mut Source) -> TestProgram {
     let mut text = String::from("r6 = r1\nr0 = *(u64 *)(r6 + 8)\nr9 = *(u64 *)(r6 + 16)\n");

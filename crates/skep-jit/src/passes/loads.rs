@@ -105,13 +105,16 @@ impl Search<'_> {
         for reg in written.iter() {
             self.values[reg.index()] = value.filter(|pieces| pieces.base != reg);
         }
-        // The load may overwrite its base, if nothing needs that afterwards.
+        // `dst` is never the base: what a register holds is forgotten if it is its own base.
         if let (Some(pieces), Insn::Alu { op: AluOp::Or | AluOp::Add, dst, src: Operand::Reg(_), .. }) =
             (value, insn)
             && let Some(merged) = pieces.merged(slot)
             && self.is_private(&merged, dst)
         {
-            self.found.retain(|before| !merged.covers(before.last));
+            // Only the last few can be parts of it: all others ended before it began.
+            let parts = self.found.partition_point(|before| before.last < merged.first);
+            let near = self.found.split_off(parts);
+            self.found.extend(near.into_iter().filter(|before| !merged.covers(before.last)));
             self.found.push(merged);
         }
     }

@@ -22,7 +22,8 @@
 //! ```
 //!
 //! It assumes that nothing within the loop ends up in another function or is found by its slot: there are no calls,
-//! exits and `may_goto` in it. All copies together have at most as many instructions as the program had.
+//! exits and `may_goto` in it. All copies together have at most as many instructions as the program had, or 48 if
+//! that is more. A loop in bulk counts as 16 of them: it has up to 200 bytes of code.
 
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, Reg, Width};
 
@@ -36,6 +37,8 @@ use crate::port::bulk::Bulk;
 const MOST_COPIES: usize = 4;
 /// The most slots of a loop that has as many.
 const SMALLEST: usize = 8;
+/// What a loop in bulk adds, in slots.
+const BULK: usize = 16;
 /// The most slots of a loop that has half as many. In larger ones a jump is a small part.
 const SMALL: usize = 12;
 /// The most slots of a loop that is rotated: where many paths meet, the predictor does worse with two heads.
@@ -85,6 +88,9 @@ pub(super) fn plan(parts: &Parts<'_>, loops: &[Loop], passes: Passes, with_bulk:
             break;
         }
         plans.iter_mut().for_each(|plan| plan.copies = plan.copies.min(most));
+    }
+    if added(&plans) > slots.max(4 * SMALL) {
+        plans.iter_mut().for_each(|plan| plan.bulk = None);
     }
     plans
 }
@@ -151,7 +157,7 @@ impl Plan {
     pub(super) fn most_added(&self) -> usize {
         let Loop { head, end } = self.found;
         let start = self.condition.map_or(0, |slot| slot + 2 - head);
-        (self.copies - 1) * (end - head) + start + usize::from(self.bulk.is_some())
+        (self.copies - 1) * (end - head) + start + if self.bulk.is_some() { BULK } else { 0 }
     }
 
     /// Writes the loop, with all of its copies.

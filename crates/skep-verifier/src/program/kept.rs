@@ -17,6 +17,7 @@
 use crate::program::{CallFact, Fact};
 use skep_abi::{ContextField, LineInfo};
 use skep_isa::{Insn, Slot};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +45,16 @@ impl Kept {
     pub(crate) fn slots(&self) -> &Slots {
         self.unpacked
             .get_or_init(|| Arc::new(self.packed.as_ref().map(|packed| packed.unpack()).unwrap_or_default()))
+    }
+
+    /// The instructions as in an object file. Unpacks nothing that stays.
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        if let (None, Some(packed)) = (self.unpacked.get(), &self.packed) {
+            let mut bytes = packed.plain().into_owned();
+            bytes.truncate(packed.slots as usize * Slot::BYTES);
+            return bytes;
+        }
+        skep_isa::encode_bytes(&self.slots().insns).unwrap_or_default()
     }
 
     /// Gives the memory of the unpacked form back.
@@ -113,14 +124,20 @@ impl Packed {
         })
     }
 
-    fn unpack(&self) -> Slots {
+    /// The bytes before compression.
+    fn plain(&self) -> Cow<'_, [u8]> {
         let plain = self.plain as usize;
-        let decompressed = (plain >= SMALL).then(|| lz4_flex::block::decompress(&self.bytes, plain));
-        let bytes = match &decompressed {
-            None => &*self.bytes,
-            Some(Ok(bytes)) => bytes,
-            Some(Err(error)) => unreachable!("bytes that this module compressed: {error}"),
-        };
+        if plain < SMALL {
+            return Cow::Borrowed(&self.bytes);
+        }
+        match lz4_flex::block::decompress(&self.bytes, plain) {
+            Ok(bytes) => Cow::Owned(bytes),
+            Err(error) => unreachable!("bytes that this module compressed: {error}"),
+        }
+    }
+
+    fn unpack(&self) -> Slots {
+        let bytes = self.plain();
         let slots = self.slots as usize;
         let (code, rest) = bytes.split_at(slots * Slot::BYTES);
         let (flags, rest) = rest.split_at(slots);
@@ -187,33 +204,34 @@ fn read_call(bytes: &mut Reader<'_>) -> CallFact {
     CallFact { map, key, in_bounds: flags & IN_BOUNDS != 0 }
 }
 
-/// A line has the number of its file's first line, so that all lines of a file share its name again.
+/// A line has the numbers of the first lines with its file and with its text, so that lines share both again: a
+/// stranger's object may have a million lines with one text.
 fn write_lines(bytes: &mut Vec<u8>, lines: &[LineInfo]) {
-    let mut firsts = BTreeMap::new();
+    let (mut files, mut texts) = (BTreeMap::new(), BTreeMap::new());
     for (number, LineInfo { slot, file, text, line, column }) in (0u32..).zip(lines) {
-        let first = *firsts.entry(&**file).or_insert(number);
-        let numbers = [*slot, *line, *column, first, text.len() as u32];
-        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
-        bytes.extend(text.as_bytes());
-        if first == number {
-            bytes.extend((file.len() as u32).to_le_bytes());
-            bytes.extend(file.as_bytes());
+        let firsts = [*files.entry(&**file).or_insert(number), *texts.entry(&**text).or_insert(number)];
+        let numbers = [*slot, *line, *column].into_iter().chain(firsts);
+        numbers.for_each(|number| bytes.extend(number.to_le_bytes()));
+        for (first, word) in firsts.into_iter().zip([file, text]) {
+            if first == number {
+                bytes.extend((word.len() as u32).to_le_bytes());
+                bytes.extend(word.as_bytes());
+            }
         }
     }
 }
 
 fn read_lines(bytes: &mut Reader<'_>, count: u32) -> Vec<LineInfo> {
     let mut lines: Vec<LineInfo> = Vec::with_capacity(count as usize);
-    for number in 0..count {
-        let [slot, line, column, first, length] = std::array::from_fn(|_| bytes.number());
-        let text = bytes.text(length);
-        let file = match lines.get(first as usize) {
+    for _ in 0..count {
+        let [slot, line, column, file, text] = std::array::from_fn(|_| bytes.number());
+        let file = match lines.get(file as usize) {
             Some(first) => Arc::clone(&first.file),
-            None => {
-                debug_assert_eq!(first, number);
-                let length = bytes.number();
-                bytes.text(length)
-            }
+            None => bytes.text(),
+        };
+        let text = match lines.get(text as usize) {
+            Some(first) => Arc::clone(&first.text),
+            None => bytes.text(),
         };
         lines.push(LineInfo { slot, file, text, line, column });
     }
@@ -235,8 +253,10 @@ impl Reader<'_> {
         u32::from_le_bytes(self.array())
     }
 
-    fn text(&mut self, length: u32) -> Arc<str> {
-        let (text, rest) = self.0.split_at(length as usize);
+    /// A length and that many bytes of text.
+    fn text(&mut self) -> Arc<str> {
+        let length = self.number() as usize;
+        let (text, rest) = self.0.split_at(length);
         self.0 = rest;
         String::from_utf8_lossy(text).into()
     }
@@ -289,6 +309,7 @@ mod tests {
             let mut kept = Kept::new(slots.clone());
             for _ in 0..2 {
                 kept.pack();
+                assert_eq!(kept.encoded(), skep_isa::encode_bytes(&slots.insns).unwrap());
                 assert!(kept.unpacked.get().is_none());
                 same(kept.slots(), &slots);
             }
@@ -304,6 +325,17 @@ mod tests {
         kept.pack();
         let lines = &kept.slots().lines;
         assert!(Arc::ptr_eq(&lines[0].file, &lines[27].file));
+    }
+
+    #[test]
+    fn many_lines_with_one_long_text_take_little_and_share_it_again() {
+        let (file, text) = ("a.c".into(), "long ".repeat(100));
+        let lines = (0..10_000).map(|slot| line(slot, &file, &text)).collect();
+        let mut kept = Kept::new(Slots { lines, ..Slots::default() });
+        kept.pack();
+        assert!(kept.packed_bytes().unwrap() < 10_000 * 20, "{:?}", kept.packed_bytes());
+        let lines = &kept.slots().lines;
+        assert!(Arc::ptr_eq(&lines[0].text, &lines[9_999].text));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use skep_btf::{Btf, Linkage};
 use skep_isa::{CallTarget, Insn};
 use skep_sys::{CoreRelocation, Errno, MachineCode, ProgramFacts, ProgramRequest};
 use skep_verifier::{Abilities, Code};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// A program that a client loaded.
@@ -150,7 +150,7 @@ impl SysProgram {
         let compiled = u32::try_from(self.program.compiled().code_bytes()).unwrap_or(u32::MAX);
         ProgramFacts {
             tag: self.tag,
-            translated: skep_isa::encode_bytes(verified.insns()).unwrap_or_default(),
+            translated: verified.encoded(),
             compiled,
             functions: verified.functions().len(),
             verified: u32::try_from(verified.stats().walked).unwrap_or(u32::MAX),
@@ -359,13 +359,21 @@ fn lines(
     request: &ProgramRequest<'_, SysEngine>,
     slots: usize,
 ) -> Result<Vec<LineInfo>, Unusable> {
-    let text = |offset: u32| -> Result<Arc<str>, Unusable> {
+    /// A string may be megabytes long, and every line may name it.
+    const LONGEST: usize = 512;
+    let mut known: BTreeMap<u32, Arc<str>> = BTreeMap::new();
+    let mut text = |offset: u32| -> Result<Arc<str>, Unusable> {
+        if let Some(text) = known.get(&offset) {
+            return Ok(Arc::clone(text));
+        }
         let bytes = types.bytes_of_string(offset);
         let bytes =
             bytes.ok_or_else(|| (Errno::EINVAL, "bad line_info: a text is outside of the types".into()))?;
         // The strings after it follow.
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(text).into())
+        let text: Arc<str> = String::from_utf8_lossy(&text[..text.len().min(LONGEST)]).into();
+        known.insert(offset, Arc::clone(&text));
+        Ok(text)
     };
     let mut found: Vec<LineInfo> = Vec::new();
     for info in request.lines {

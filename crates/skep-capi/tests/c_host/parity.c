@@ -858,6 +858,55 @@ static void worlds(const char *path)
 	skep_packet_free(packet);
 }
 
+/* What a world's step calls must not step it. */
+struct ticking {
+	skep_world *world;
+	int ticks;
+};
+
+static void step_again(void *context, const char *program, const char *message)
+{
+	struct ticking *ticking = context;
+
+	(void)program;
+	CHECK(strcmp(message, "tick") == 0);
+	CHECK(skep_world_step(ticking->world, 1) == SKEP_E_BUSY && says("another step"));
+	ticking->ticks++;
+}
+
+static void steps(const char *path)
+{
+	struct ticking ticking = { NULL, 0 };
+	skep_packet *packet = new_packet();
+	skep_builder *builder;
+	skep_runtime *runtime;
+	skep_object *object;
+	skep_module *module;
+	skep_world *real;
+	uint32_t verdict = 0;
+
+	OK(skep_world_parse("[[device]]\nname = \"eth0\"\n", &real));
+	CHECK(skep_world_step(real, 1) == SKEP_E_ARGUMENT && says("give the world a clock"));
+	skep_world_free(real);
+	OK(skep_world_parse("clock = \"1s\"\n", &ticking.world));
+	OK(skep_builder_new(&builder));
+	OK(skep_builder_world(builder, ticking.world));
+	OK(skep_builder_log(builder, step_again, &ticking, NULL));
+	OK(skep_builder_build(builder, NULL, &runtime));
+	skep_builder_free(builder);
+	OK(skep_object_open(path, &object));
+	OK(skep_module_load(runtime, object, NULL, &module));
+	OK(skep_program_run(skep_module_program_at(module, 0), packet, &verdict));
+	CHECK(verdict == 2 && ticking.ticks == 0);
+	OK(skep_world_step(ticking.world, 1000000));
+	CHECK(ticking.ticks == 1);
+	skep_module_free(module);
+	skep_runtime_free(runtime);
+	skep_object_free(object);
+	skep_world_free(ticking.world);
+	skep_packet_free(packet);
+}
+
 static int keep_result(void *context, const skep_program *program, uint64_t result)
 {
 	CHECK(program);
@@ -897,13 +946,14 @@ static void raw(const char *path)
 
 int main(int argc, char **argv)
 {
-	if (argc != 6)
+	if (argc != 7)
 		return 2;
 	everything(argv[1]);
 	limits(argv[1]);
 	upgrade(argv[2], argv[3]);
 	refusal(argv[4]);
 	worlds(argv[1]);
+	steps(argv[6]);
 	raw(argv[5]);
 	printf("parity: all is as in Rust\n");
 	return 0;

@@ -65,7 +65,7 @@ fn built(test: &str, flags: &[&str]) -> Option<(PathBuf, PathBuf)> {
     Some((program, prefix.join("lib")))
 }
 
-fn arguments() -> [OsString; 5] {
+fn arguments() -> [OsString; 6] {
     let typed = |name: &str| root().join("crates/skep/tests/objects/typed").join(name);
     [
         crate_root().join("tests/objects/parity.bpf.o"),
@@ -73,6 +73,7 @@ fn arguments() -> [OsString; 5] {
         typed("grown.bpf.o"),
         root().join("crates/skep-cli/tests/objects/missing_null_check.bpf.o"),
         example("raw"),
+        root().join("crates/skep-python/tests/objects/ticks.bpf.o"),
     ]
     .map(PathBuf::into_os_string)
 }

@@ -56,15 +56,16 @@ enum skep_status {
 	SKEP_OK = 0,
 	SKEP_E_ARGUMENT = -1,    /* an argument is NULL, has the wrong size, is not UTF-8, or is not accepted by the callee */
 	SKEP_E_READ = -2,        /* a file could not be read */
-	SKEP_E_OBJECT = -3,      /* the bytes are not a BPF object, or the object contradicts itself */
+	SKEP_E_OBJECT = -3,      /* the bytes are not a BPF object, the object contradicts itself, or a map that the host gives
+	                            does not fit */
 	SKEP_E_REFUSED = -4,     /* the verifier refused a program; the message names instruction, line and reason */
 	SKEP_E_UNSUPPORTED = -5, /* the object needs something that this library does not provide */
 	SKEP_E_NOT_FOUND = -6,   /* no such program, map or key, or no further key */
 	SKEP_E_EXISTS = -7,      /* the key already exists */
 	SKEP_E_FULL = -8,        /* the map already holds its maximum number of elements */
 	SKEP_E_MEMORY = -9,      /* more memory is needed than a limit allows or the system provides, executable or not */
-	SKEP_E_BUSY = -10,       /* no free virtual CPU, an ending thread, another consumer, or a signal handler that needs its
-	                            thread's lock */
+	SKEP_E_BUSY = -10,       /* no free virtual CPU, an ending thread, another consumer, a step in progress, or a signal
+	                            handler that needs its thread's lock */
 	SKEP_E_DENIED = -11,     /* the map is frozen, its kind does not allow the change, or the variable is a constant */
 	SKEP_E_COMPILE = -12,    /* the compiler failed on a verified program */
 	SKEP_E_INTERNAL = -13,   /* a defect of the library; the arguments of the call may only be freed afterwards */
@@ -305,7 +306,7 @@ void skep_ringbuf_free(skep_ringbuf *ringbuf);
 typedef struct skep_refusal {
 	size_t size;
 	const char *program;
-	const char *code;     /* the class of the refusal, such as "NullPointer" */
+	const char *code;     /* the class of the refusal, such as "maybe-null" */
 	uint64_t instruction; /* its number in the program, in slots of 8 bytes */
 	const char *text;     /* the instruction in assembler */
 	const char *reason;   /* what was expected, and what was found */
@@ -460,7 +461,8 @@ size_t skep_call_packet_size(const skep_call *call);
 int skep_call_packet_read(const skep_call *call, size_t offset, void *to, size_t size);
 
 /* Calls the program's function of a SKEP_PARAM_CALLBACK with `value`, and stores its result in `*result` unless
- * that is NULL. Only during the call, on its thread. Fails with SKEP_E_ARGUMENT, and with SKEP_E_ENDED if the run
+ * that is NULL. Only during the call, on its thread, and not from within another skep_call_back of the same call. Fails
+ * with SKEP_E_ARGUMENT, and with SKEP_E_ENDED if the run
  * is over: the helper should return then. */
 int skep_call_back(skep_call *call, uint64_t value, int32_t *result);
 
@@ -543,7 +545,9 @@ size_t skep_type_verdict(const skep_type *type, int32_t verdict, char *buffer, s
 void skep_type_free(skep_type *type);
 
 /* Runs a program over the host's structure at `value`. Numbers are copied to the program and, if it may write them,
- * back; bytes are lent in place, so nothing else may use them during the run, and helpers must not free them.
+ * back; bytes are lent in place, so nothing else may use them during the run, and helpers must not free them. Pointers
+ * in the structure are read once, at the start: methods may change them, for the next run, but what they led to must
+ * stay until this one ends.
  * `state` is for skep_call_state and may be NULL. Any threads, each with its own structure. Fails with
  * SKEP_E_ARGUMENT (also for programs of another type), SKEP_E_BUSY, SKEP_E_ENDED. */
 int skep_program_run_typed(const skep_program *program, const skep_type *type, void *value, void *state,
@@ -551,7 +555,7 @@ int skep_program_run_typed(const skep_program *program, const skep_type *type, v
 
 /* ---- Loads with choices ---- */
 
-/* Receives a line of the verifier's log, in the syntax of Linux's verifier. */
+/* Receives a line of the verifier's log, in the syntax of Linux's verifier. It must not use this skep_linker. */
 typedef void (*skep_line_fn)(void *context, const char *line);
 
 /* Prepares a load. Runtime and object may be freed afterwards. The caller frees `*linker` with skep_linker_free. A
@@ -967,8 +971,8 @@ void skep_program_array_free(skep_program_array *array);
  * Fails with SKEP_E_ARGUMENT, SKEP_E_NOT_FOUND. */
 int skep_module_outer_map(const skep_module *module, const char *name, skep_outer_map **outer);
 
-/* Makes a map of the shape that its elements have. The caller frees `*map` with skep_map_free. Any thread. Fails with
- * SKEP_E_ARGUMENT, SKEP_E_MEMORY. */
+/* Makes a map of the shape that its elements have, which skep_runtime_options.map_memory limits; no tenant is charged
+ * for it. The caller frees `*map` with skep_map_free. Any thread. Fails with SKEP_E_ARGUMENT, SKEP_E_MEMORY. */
 int skep_outer_map_new_inner(const skep_outer_map *outer, const skep_runtime *runtime, skep_map **map);
 
 /* Sets the map of a key (of an array: a uint32_t). Any threads, while programs run. Fails with SKEP_E_ARGUMENT,
@@ -1040,8 +1044,9 @@ int skep_world_attach(const skep_world *world, const skep_program *program, cons
  * SKEP_E_ARGUMENT, SKEP_E_BUSY. */
 int skep_world_inject(const skep_world *world, const char *device, skep_packet *packet, char **trace);
 
-/* Advances the clock of a world that has one of its own (`clock` in its file). Any thread. Fails with
- * SKEP_E_ARGUMENT. */
+/* Advances the clock of a world that has one of its own (`clock` in its file), and calls the timers of programs
+ * that are due. Any thread. Fails with SKEP_E_ARGUMENT if it has none, and with SKEP_E_BUSY while another step is in
+ * progress: on another thread, or in a function that a timer's program calls. */
 int skep_world_step(const skep_world *world, uint64_t ns);
 
 /* Frees a world; runtimes and links keep it. NULL does nothing. */

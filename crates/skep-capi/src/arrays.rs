@@ -192,7 +192,7 @@ pub unsafe extern "C" fn skep_outer_map_new_inner(
             let runtime = shared(runtime, "skep_outer_map_new_inner: runtime")?;
             let none = || Error::NoInnerShape { map: outer.name().to_owned() };
             let def = outer.def().inner.as_deref().ok_or_else(none)?;
-            let options = skep::MapOptions { cpus: runtime.cpus(), limit: u64::MAX };
+            let options = skep::MapOptions { cpus: runtime.cpus(), limit: runtime.map_memory() };
             give_map(to, Arc::new(Map::create_in(&runtime.memory(), def, &options)?));
         }
         Ok(())

@@ -170,7 +170,14 @@ pub(crate) struct Made {
 /// As for `skep_builder_helper`.
 pub(crate) unsafe fn read(given: *const HelperOptions, what: &str) -> Result<Made, Failure> {
     // SAFETY: the caller's promise.
-    let options = unsafe { options::read(given)? };
+    let options = unsafe { options::read(given) };
+    let options = options.inspect_err(|_| {
+        // Options of a newer header: what this library knows of them says how to free the context.
+        // SAFETY: the caller's promise.
+        if let Some(known) = unsafe { options::read_known(given) } {
+            drop(User::new(known.context, known.free_context));
+        }
+    })?;
     let options = options.ok_or_else(|| Failure::argument(format!("{what}: helper is NULL")))?;
     let user = User::new(options.context, options.free_context);
     // SAFETY: the caller's promise.

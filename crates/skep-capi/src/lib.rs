@@ -85,6 +85,8 @@ const _: () = {
     // These are used by one thread at a time, but may move between threads.
     const fn movable<T: Send>() {}
     movable::<skep::Packet>();
+    movable::<skep::Context>();
+    movable::<Builder>();
     movable::<skep::BatchCursor>();
     movable::<skep::UserRingBuffer>();
     movable::<Events>();

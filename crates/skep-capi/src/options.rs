@@ -176,12 +176,34 @@ pub(crate) unsafe fn read<T: Options>(given: *const T) -> Result<Option<T>, Fail
             env!("CARGO_PKG_VERSION")
         )));
     }
+    // SAFETY: the caller's promise.
+    Ok(Some(unsafe { known(given, size) }))
+}
+
+/// What this library knows of options that may have more; `None` if there are none, or their size is impossible.
+///
+/// # Safety
+///
+/// As for [`read`].
+pub(crate) unsafe fn read_known<T: Options>(given: *const T) -> Option<T> {
+    // SAFETY: the caller's promise covers at least the size field.
+    let size = unsafe { check(given) }.ok()?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { known(given.cast(), size) })
+}
+
+/// The first fields, and zeroes for missing ones.
+///
+/// # Safety
+///
+/// Readable for `size` bytes.
+unsafe fn known<T: Options>(given: *const u8, size: usize) -> T {
     let mut options = std::mem::MaybeUninit::<T>::zeroed();
     // SAFETY: both are that long; all zeroes is a valid value, and the caller's bytes come from a value of the
     // type.
     unsafe {
-        given.copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(ours));
-        Ok(Some(options.assume_init()))
+        given.copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(size_of::<T>()));
+        options.assume_init()
     }
 }
 

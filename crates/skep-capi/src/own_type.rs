@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariant: the runtime compares each field that is lent with the type, so a table that was read once cannot be
-//! contradicted by a later one: the plan of a type is copied when the type is made.
+//! contradicted by a later one: the plan of a type is copied when the type is made. Pointers are read once in a run:
+//! what was lent is what is written back to.
 
 use crate::argument::{bytes, give, name, place, shared};
 use crate::load::free;
@@ -125,6 +126,9 @@ pub(crate) struct Part(pub(crate) *mut c_void);
 pub(crate) struct Lent<'a> {
     plan: &'a [Plan],
     base: *mut u8,
+    /// The structures that its pointers led to when it was lent, in the order of the fields. A method of the host may
+    /// change the pointers during the run; numbers go back to what was lent.
+    pointers: Vec<*mut u8>,
 }
 
 /// The most structures inside of one another.
@@ -149,7 +153,7 @@ impl OwnType {
     ///
     /// `context` is the host's structure of this type, used by nothing else as long as the result.
     pub(crate) unsafe fn lent(&self, context: *mut c_void) -> Lent<'_> {
-        Lent { plan: &self.plan, base: context.cast() }
+        Lent { plan: &self.plan, base: context.cast(), pointers: Vec::new() }
     }
 }
 
@@ -325,8 +329,8 @@ pub unsafe extern "C" fn skep_runtime_header(runtime: *const Runtime, text: *mut
 
 /// # Safety
 ///
-/// The pointers in the host's structure are as its type says, for `'r`.
-unsafe fn lend<'r>(plan: &[Plan], base: *mut u8, to: &mut Lending<'r>) {
+/// The pointers in the host's structure are as its type says, and what they lead to stays for `'r`.
+unsafe fn lend<'r>(plan: &[Plan], base: *mut u8, to: &mut Lending<'r>, pointers: &mut Vec<*mut u8>) {
     for Plan { offset, kind, writable } in plan {
         // SAFETY: the field is in the host's structure, whose table says where; it may be at any alignment.
         unsafe {
@@ -357,7 +361,8 @@ unsafe fn lend<'r>(plan: &[Plan], base: *mut u8, to: &mut Lending<'r>) {
                 }
                 PlanKind::Struct(plan) => {
                     let of = at.cast::<*mut u8>().read_unaligned();
-                    to.nested(!of.is_null(), |to| lend(plan, of, to));
+                    pointers.push(of);
+                    to.nested(!of.is_null(), |to| lend(plan, of, to, pointers));
                 }
             }
         }
@@ -366,8 +371,13 @@ unsafe fn lend<'r>(plan: &[Plan], base: *mut u8, to: &mut Lending<'r>) {
 
 /// # Safety
 ///
-/// As for [`lend`], of the same structure, whose pointers have not changed.
-unsafe fn take_back(plan: &[Plan], base: *mut u8, from: &mut TakingBack<'_>) {
+/// As for [`lend`], of the same structure, and `pointers` are those that it found.
+unsafe fn take_back(
+    plan: &[Plan],
+    base: *mut u8,
+    from: &mut TakingBack<'_>,
+    pointers: &mut impl Iterator<Item = *mut u8>,
+) {
     for Plan { offset, kind, .. } in plan {
         // SAFETY: as for `lend`.
         unsafe {
@@ -378,8 +388,8 @@ unsafe fn take_back(plan: &[Plan], base: *mut u8, from: &mut TakingBack<'_>) {
                 }
                 PlanKind::Slice | PlanKind::Bytes(_) => from.skip(),
                 PlanKind::Struct(plan) => {
-                    let of = at.cast::<*mut u8>().read_unaligned();
-                    from.nested(!of.is_null(), |from| take_back(plan, of, from));
+                    let of = pointers.next().unwrap_or(std::ptr::null_mut());
+                    from.nested(!of.is_null(), |from| take_back(plan, of, from, pointers));
                 }
             }
         }
@@ -420,12 +430,13 @@ unsafe fn write_bits(at: *mut u8, bytes: usize, index: usize, bits: u64) {
 
 impl HostData for Lent<'_> {
     fn lend<'r>(&'r mut self, to: &mut Lending<'r>) {
+        self.pointers.clear();
         // SAFETY: the promise to `OwnType::lent`.
-        unsafe { lend(self.plan, self.base, to) };
+        unsafe { lend(self.plan, self.base, to, &mut self.pointers) };
     }
 
     fn take_back(&mut self, from: &mut TakingBack<'_>) {
-        // SAFETY: as above. A program writes no pointers.
-        unsafe { take_back(self.plan, self.base, from) };
+        // SAFETY: as above; `lend` filled the list.
+        unsafe { take_back(self.plan, self.base, from, &mut self.pointers.iter().copied()) };
     }
 }

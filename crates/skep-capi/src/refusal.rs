@@ -113,7 +113,7 @@ pub(crate) fn remember(refusal: Option<&Refusal>) {
         });
         Box::new(Texts {
             program: c_string(&of.program),
-            code: c_string(&format!("{:?}", of.code)),
+            code: c_string(of.code.name()),
             at: Place::new(of.slot, &of.insn, of.file.as_deref(), of.line, of.source.as_deref()),
             reason: c_string(&of.reason),
             remedy: c_string(of.suggestion.as_deref().unwrap_or_default()),

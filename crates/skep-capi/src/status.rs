@@ -137,6 +137,10 @@ fn remember(failure: Failure) -> c_int {
 }
 
 impl Failure {
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
+        Self { status: Status::Busy, message: message.into(), refusal: None }
+    }
+
     pub(crate) fn argument(message: impl Into<String>) -> Self {
         Self { status: Status::Argument, message: message.into(), refusal: None }
     }
@@ -182,7 +186,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Read { .. } => Status::Read,
-            // Hosts in C pass no maps of their own: an object whose maps do not fit contradicts itself.
+            // The object's maps contradict each other, or a map that the host gives does not fit.
             Error::Object(_) | Error::Decode(_) | Error::MapMismatch { .. } => Status::Object,
             Error::Refused(_) => Status::Refused,
             Error::HelperMissing { .. } => Status::Unsupported,

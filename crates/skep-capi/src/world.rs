@@ -102,9 +102,11 @@ pub unsafe extern "C" fn skep_world_step(world: *const World, ns: u64) -> c_int 
     guard(|| {
         // SAFETY: the caller's promise.
         let world = unsafe { shared(world, "skep_world_step: world")? };
-        let runs =
-            || Failure::argument("skep_world_step: its clock is the machine's; give the world a clock");
-        world.step(Duration::from_nanos(ns)).ok_or_else(runs)?;
+        let failure = || match world.clock().is_virtual() {
+            true => Failure::busy("skep_world_step: another step is in progress"),
+            false => Failure::argument("skep_world_step: its clock is the machine's; give the world a clock"),
+        };
+        world.step(Duration::from_nanos(ns)).ok_or_else(failure)?;
         Ok(())
     })
 }

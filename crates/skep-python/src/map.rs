@@ -1,6 +1,7 @@
 //! Maps: elements by key, values of each virtual CPU, and what queues and filters do.
 //!
-//! Each method is one operation of the map, so that the mappings in Python need not look first and act then.
+//! Each method is one operation of the map, so that the mappings in Python need not look first and act then. Only
+//! `take` is two for kinds that have no such operation: tries and maps of devices.
 
 use crate::convert;
 use crate::errors;
@@ -186,7 +187,8 @@ impl Map {
         }
     }
 
-    /// Removes a key and returns its value, or `None`. Of several callers at once, one gets it.
+    /// Removes a key and returns its value, or `None`. Of several callers at once, one gets it. One operation for hash
+    /// tables; other kinds look up first, so the value may be one that was replaced before the key was removed.
     fn take(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         let (key, map) = (self.key_bytes(key)?, &self.map);
         let taken = py.detach(|| match map.lookup_and_delete(&key) {

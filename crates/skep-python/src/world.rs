@@ -130,11 +130,16 @@ impl World {
     }
 
     /// Moves the virtual clock by seconds. Returns the number of timers' callbacks, or `None` for a real clock.
+    /// Another step in progress is an error.
     fn step(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         let by =
             Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let world = &self.world;
-        Ok(py.detach(|| world.step(by)))
+        let called = py.detach(|| world.step(by));
+        if called.is_none() && world.clock().is_virtual() {
+            return Err(errors::of_world(py, "another step is in progress"));
+        }
+        Ok(called)
     }
 
     /// The nanoseconds that its clock says, as `bpf_ktime_get_ns` does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,10 @@ def test_all_errors_have_one_base() -> None:
     errors = [value for value in vars(skep).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert len(errors) == 18
     assert all(issubclass(error, skep.SkepError) for error in errors)
+
+
+def test_an_empty_list_of_programs_is_an_error() -> None:
+    nothing: list[Iterable[str]] = [[], (), iter(())]
+    for names in nothing:
+        with pytest.raises(ValueError, match="programs is empty: name at least one, or leave it out to load all"):
+            skep.Runtime(cpus=1).load(OBJECT, programs=names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import selectors
 import threading
 
@@ -9,6 +11,7 @@ import pytest
 from conftest import OBJECT, PACKET
 
 import skep
+from skep._events import EventStream
 
 
 def test_iterating_takes_the_events_that_are_there(module: skep.Module) -> None:
@@ -66,6 +69,32 @@ def test_waiting_ends_with_an_event_or_the_timeout(module: skep.Module) -> None:
     assert events.wait(0) and events.wait()
     assert len(list(events)) == 1
     assert not events.wait(0)
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e10])
+def test_a_wait_may_be_longer_than_the_system_knows(timeout: float) -> None:
+    class Pipe:
+        """Has an event from the second look on; its descriptor is readable at once."""
+
+        def __init__(self) -> None:
+            self.looks = 0
+            self.reader, self.writer = os.pipe()
+            os.write(self.writer, b"x")
+
+        def ready(self) -> bool:
+            self.looks += 1
+            return self.looks > 1
+
+        def fileno(self) -> int:
+            return self.reader
+
+    pipe = Pipe()
+    try:
+        assert EventStream(pipe, bytes).wait(timeout)  # type: ignore[arg-type]
+        assert pipe.looks == 2
+    finally:
+        os.close(pipe.reader)
+        os.close(pipe.writer)
 
 
 def test_a_stream_waits_for_events_of_other_threads(module: skep.Module) -> None:

@@ -25,7 +25,7 @@ def test_a_packet_is_whatever_has_bytes(module: skep.Module, packet: object) -> 
     assert result.verdict.name == "pass"
     assert result.packet == PACKET
     assert not result.changed
-    assert result.nanoseconds > 0
+    assert result.nanoseconds >= 0
 
 
 def test_numbers_and_text_are_no_packets(module: skep.Module) -> None:
@@ -146,7 +146,7 @@ def test_statistics_count_runs() -> None:
     count = module.programs["count"]
     count.run(PACKET, repeat=5)
     assert count.stats.runs == 5
-    assert count.stats.nanoseconds > 0
+    assert count.stats.nanoseconds >= 0
     count.reset_stats()
     assert count.stats == (0, 0)
 

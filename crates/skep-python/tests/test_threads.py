@@ -6,8 +6,8 @@ give the same. Waits have a limit of a minute, so that a deadlock fails instead 
 
 from __future__ import annotations
 
-import _thread
 import gc
+import signal
 import sys
 import threading
 import time
@@ -31,6 +31,21 @@ def switches(request: pytest.FixtureRequest) -> Iterator[None]:
     sys.setswitchinterval(request.param)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises `KeyboardInterrupt`, also where it is ignored, as in jobs that a shell runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def press_ctrl_c() -> None:
+    """Sends the signal to the main thread itself, so that it also ends a system call in which that waits."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 T = TypeVar("T")
@@ -213,13 +228,14 @@ def test_runs_leave_the_interpreter_to_others() -> None:
     assert len(failures) == 1 and "interrupted by the host" in str(failures[0])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("how", ["between runs", "in a run"])
 def test_ctrl_c_ends_runs(how: str) -> None:
     module = skep.Runtime(cpus=4, interruptible=how == "in a run").load(OBJECT)
 
     def press() -> None:
         wait_until(lambda: module.variables["seen"] > 0)
-        _thread.interrupt_main()
+        press_ctrl_c()
 
     thread = threading.Thread(target=press)
     with pytest.raises(KeyboardInterrupt):
@@ -232,8 +248,9 @@ def test_ctrl_c_ends_runs(how: str) -> None:
     assert module.programs["count"].run(PACKET).verdict.name == "pass"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_wait(module: skep.Module) -> None:
-    thread = threading.Thread(target=_thread.interrupt_main)
+    thread = threading.Thread(target=press_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         thread.start()
         module.maps["events"].wait(LIMIT)

@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-from conftest import EXAMPLES
+from conftest import EXAMPLES, OBJECT, PACKET
 
 import skep
 
@@ -85,6 +85,22 @@ def test_the_clock_is_the_worlds() -> None:
     assert world.now == 6_500_000_000
     with pytest.raises(skep.WorldError, match="clock"):
         skep.World.from_toml('[[device]]\nname = "a"').step(1)
+
+
+def test_a_step_within_a_step_is_an_error() -> None:
+    world = skep.World.from_toml(WORLD)
+    seen: list[object] = []
+
+    def log(program: str, message: str) -> None:
+        with pytest.raises(skep.WorldError, match="another step is in progress"):
+            world.step(1)
+        seen.append((message, world.now))
+
+    module = skep.Runtime(cpus=2, world=world, log=log).load(OBJECT.with_name("ticks.bpf.o"))
+    assert module.programs["winds"].run(PACKET).verdict.name == "pass"
+    assert world.step(1) == 1
+    assert seen == [("tick", 5_000_001_000)]
+    assert world.now == 6_000_000_000
 
 
 def test_errors_name_the_part(tmp_path: Path) -> None:

@@ -108,6 +108,11 @@ impl Runtime {
         self.shared.domain.limit()
     }
 
+    /// The most bytes that one map may take ([`RuntimeBuilder::map_memory`]).
+    pub fn map_memory(&self) -> u64 {
+        self.shared.map_memory
+    }
+
     /// Releases this thread's virtual CPU, if it [keeps](RuntimeBuilder::cpus) one. For threads that will be idle for
     /// long; the next run claims one again. Returns `false` and does nothing if the thread has none or is running a
     /// program.

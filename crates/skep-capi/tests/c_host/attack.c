@@ -53,6 +53,10 @@ static void helpers(void)
 {
 	skep_helper helper = { .size = sizeof(helper), .name = "h", .id = 2000, .call = nothing, .context = &freed,
 			       .free_context = count_free };
+	struct {
+		skep_helper known;
+		uint64_t option;
+	} newer;
 	skep_builder *builder;
 	skep_runtime *runtime;
 
@@ -76,6 +80,11 @@ static void helpers(void)
 	CHECK(skep_builder_helper(builder, &helper) == SKEP_E_ARGUMENT && freed == 8);
 	helper.call = nothing, helper.id = 0;
 	CHECK(skep_builder_helper(builder, &helper) == SKEP_E_ARGUMENT && freed == 9);
+	/* Options of a newer header. */
+	newer.known = helper, newer.known.size = sizeof(newer), newer.option = 1, freed = 8;
+	CHECK(skep_builder_helper(builder, &newer.known) == SKEP_E_ARGUMENT && says("unknown option") && freed == 9);
+	newer.known.size = 1;
+	CHECK(skep_builder_helper(builder, &newer.known) == SKEP_E_ARGUMENT && freed == 9);
 	helper.params[0].kind = SKEP_PARAM_CALLBACK, helper.params[1].kind = SKEP_PARAM_NONE;
 	CHECK(skep_builder_method(builder, valid_skep_type, &helper) == SKEP_E_ARGUMENT && freed == 10);
 	CHECK(skep_builder_log(builder, NULL, &freed, count_free) == SKEP_E_ARGUMENT && freed == 11);

@@ -180,6 +180,8 @@ static int64_t note(void *context, skep_call *call, const skep_value *args)
 {
 	(void)context, (void)call;
 	((struct job *)args[0].data)->noted = args[1].number;
+	/* What was lent stays lent, and the run gives back to it, whatever the structure says now. */
+	((struct job *)args[0].data)->peer = NULL;
 	return 77;
 }
 
@@ -216,7 +218,8 @@ static void types(skep_runtime *runtime, const skep_module *module, const skep_t
 	OK(skep_module_program(module, "count", &xdp));
 	CHECK(skep_program_type(program, name, sizeof(name)) == 3 && strcmp(name, "job") == 0);
 	OK(skep_program_run_typed(program, type, &job, NULL, &verdict));
-	CHECK(verdict == 1 && job.noted == 'x' && job.priority == -12 && scratch[7] == 5 && peer.score == 80);
+	CHECK(verdict == 1 && job.noted == 'x' && job.priority == -12 && scratch[7] == 5);
+	CHECK(!job.peer && peer.score == 80);
 	CHECK(skep_type_verdict(type, verdict, name, sizeof(name)) == 7 && strcmp(name, "JOB_NOW") == 0);
 	CHECK(skep_type_verdict(type, 9, name, sizeof(name)) == 0 && name[0] == 0);
 	job.peer = NULL, job.scratch = NULL, job.name.data = NULL, job.name.size = 0;
@@ -273,7 +276,7 @@ static void hooks(skep_runtime *runtime, const skep_module *module)
 	OK(skep_hook_run(hook, packet, collect, results));
 	CHECK(results[0] == 1 && results[1] == 3);
 	OK(skep_link_stats(link, &stats));
-	CHECK(stats.run_cnt == 1 && stats.run_time_ns >= 1 && stats.median_ns <= stats.p99_ns);
+	CHECK(stats.run_cnt == 1 && stats.median_ns <= stats.p99_ns);
 	OK(skep_link_replace(link, jump, &old));
 	OK(skep_link_replace(link, count, NULL));
 	OK(skep_runtime_synchronize(runtime));
@@ -319,6 +322,8 @@ static void maps(skep_runtime *runtime, const skep_module *module)
 	uint32_t keys[8], key = 5, number = 7, names[2] = { 0 };
 	uint64_t values[8], value = 55, name = 7, *all;
 	skep_map_info info = { .size = sizeof(info) };
+	skep_runtime_options small = { .size = sizeof(small), .cpus = 4, .map_memory = 1 };
+	skep_runtime *narrow;
 	const skep_map *table, *hits, *queue, *filter, *commands;
 	skep_user_ringbuf *ring, *second;
 	skep_program_array *jumps;
@@ -410,6 +415,9 @@ static void maps(skep_runtime *runtime, const skep_module *module)
 
 	key = 0;
 	OK(skep_module_outer_map(module, "by_index", &outer));
+	OK(skep_runtime_new(&small, &narrow));
+	CHECK(skep_outer_map_new_inner(outer, narrow, &inner) == SKEP_E_MEMORY);
+	skep_runtime_free(narrow);
 	OK(skep_outer_map_new_inner(outer, runtime, &inner));
 	value = 20;
 	OK(skep_map_update(inner, &key, sizeof(key), &value, sizeof(value), SKEP_ANY));
@@ -788,7 +796,8 @@ static void refusal(const char *path)
 	CHECK(skep_module_load(runtime, object, NULL, &module) == SKEP_E_REFUSED);
 	OK(skep_error_refusal(&why));
 	CHECK(strcmp(why.program, "careless") == 0 && strstr(why.file, "missing_null_check.bpf.c") && why.line > 0);
-	CHECK(why.text[0] && strstr(why.reason, "null") && why.source[0] && why.code[0] && why.remedy && why.steps > 0);
+	CHECK(strcmp(why.code, "maybe-null") == 0);
+	CHECK(why.text[0] && strstr(why.reason, "null") && why.source[0] && why.remedy && why.steps > 0);
 	OK(skep_error_step(0, &step));
 	CHECK(step.text[0] && step.state && step.file && step.source);
 	CHECK(skep_error_step(why.steps, &step) == SKEP_E_NOT_FOUND);
@@ -849,6 +858,55 @@ static void worlds(const char *path)
 	skep_packet_free(packet);
 }
 
+/* What a world's step calls must not step it. */
+struct ticking {
+	skep_world *world;
+	int ticks;
+};
+
+static void step_again(void *context, const char *program, const char *message)
+{
+	struct ticking *ticking = context;
+
+	(void)program;
+	CHECK(strcmp(message, "tick") == 0);
+	CHECK(skep_world_step(ticking->world, 1) == SKEP_E_BUSY && says("another step"));
+	ticking->ticks++;
+}
+
+static void steps(const char *path)
+{
+	struct ticking ticking = { NULL, 0 };
+	skep_packet *packet = new_packet();
+	skep_builder *builder;
+	skep_runtime *runtime;
+	skep_object *object;
+	skep_module *module;
+	skep_world *real;
+	uint32_t verdict = 0;
+
+	OK(skep_world_parse("[[device]]\nname = \"eth0\"\n", &real));
+	CHECK(skep_world_step(real, 1) == SKEP_E_ARGUMENT && says("give the world a clock"));
+	skep_world_free(real);
+	OK(skep_world_parse("clock = \"1s\"\n", &ticking.world));
+	OK(skep_builder_new(&builder));
+	OK(skep_builder_world(builder, ticking.world));
+	OK(skep_builder_log(builder, step_again, &ticking, NULL));
+	OK(skep_builder_build(builder, NULL, &runtime));
+	skep_builder_free(builder);
+	OK(skep_object_open(path, &object));
+	OK(skep_module_load(runtime, object, NULL, &module));
+	OK(skep_program_run(skep_module_program_at(module, 0), packet, &verdict));
+	CHECK(verdict == 2 && ticking.ticks == 0);
+	OK(skep_world_step(ticking.world, 1000000));
+	CHECK(ticking.ticks == 1);
+	skep_module_free(module);
+	skep_runtime_free(runtime);
+	skep_object_free(object);
+	skep_world_free(ticking.world);
+	skep_packet_free(packet);
+}
+
 static int keep_result(void *context, const skep_program *program, uint64_t result)
 {
 	CHECK(program);
@@ -888,13 +946,14 @@ static void raw(const char *path)
 
 int main(int argc, char **argv)
 {
-	if (argc != 6)
+	if (argc != 7)
 		return 2;
 	everything(argv[1]);
 	limits(argv[1]);
 	upgrade(argv[2], argv[3]);
 	refusal(argv[4]);
 	worlds(argv[1]);
+	steps(argv[6]);
 	raw(argv[5]);
 	printf("parity: all is as in Rust\n");
 	return 0;

@@ -63,7 +63,8 @@ class EventStream:
                 return False
             poll = select.poll()
             poll.register(self.fileno(), select.POLLIN)
-            poll.poll(None if left is None else math.ceil(left * 1000))
+            # Not the whole of a long time: the system takes milliseconds of 31 bits.
+            poll.poll(None if left is None else math.ceil(min(left, 3600) * 1000))
         return True
 
     def stream(self, timeout: Optional[float] = None) -> Iterator[Any]:

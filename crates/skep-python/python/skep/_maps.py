@@ -1,8 +1,9 @@
 """Maps as mappings and queues.
 
-Programs and other threads change maps at any time. So no operation here looks first and acts then: each is one
-operation of the map (`pop` takes an element and returns it, `setdefault` inserts if there is none), and iterations go
-over the elements as they were when they began.
+Programs and other threads change maps at any time. So operations of hash tables do not look first and act then: each
+is one operation of the map (`pop` takes an element and returns it, `setdefault` inserts if there is none). Tries and
+maps of devices have no such operations for `pop`, `popitem` and `setdefault`, which look up first: the value may be one
+that was replaced meanwhile. Iterations go over the elements as they were when they began.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class Runtime:
         `source` is a path or bytes. `variables` sets global variables, constants (`const volatile`) included;
         `max_entries` the capacities of maps. `maps` gives maps of other modules in place of the object's;
         `reuse_maps` takes over all maps of an older module that have the same name, without the `fresh_maps`.
-        `programs` loads only these; `type` is their type, in place of that of their sections. `buffer_len` is the
+        `programs` loads only these, at least one; `type` is their type, in place of that of their sections. `buffer_len` is the
         length of the buffer of programs of type `raw`. `sleepable` lets programs sleep. `tenant` pays for what the load
         makes. `sample_bytes` is the room for samples of perf events, for each virtual CPU.
 
@@ -178,7 +178,7 @@ class Runtime:
         """
         choices = {
             "assembly": None,
-            "programs": _names("programs", programs),
+            "programs": _chosen(programs),
             "program_type": type,
             "variables": dict(variables or {}),
             "max_entries": list((max_entries or {}).items()),
@@ -290,6 +290,14 @@ def _read(source: Source) -> tuple[bytes, Optional[str]]:
         return bytes_of(source, "an object"), None
     path = Path(source)
     return path.read_bytes(), str(path)
+
+
+def _chosen(programs: Optional[Iterable[str]]) -> Optional[list[str]]:
+    """The only programs to load; `None` for all."""
+    names = _names("programs", programs)
+    if names == []:
+        raise ValueError("programs is empty: name at least one, or leave it out to load all")
+    return names
 
 
 def _names(what: str, names: Optional[Iterable[str]]) -> Optional[list[str]]:

@@ -176,7 +176,10 @@ class World:
         )
 
     def step(self, seconds: float) -> int:
-        """Moves the virtual clock, and calls the timers of programs that are due. Returns how many."""
+        """Moves the virtual clock, and calls the timers of programs that are due. Returns how many.
+
+        Raises `WorldError` if the clock is the system's, and while another step is in progress.
+        """
         called = self._native.step(seconds)
         if called is None:
             raise WorldError('the clock is the system\'s: give the world one of its own, such as clock = "0s"')

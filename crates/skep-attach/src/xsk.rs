@@ -20,6 +20,8 @@ use crate::packets::Taken;
 use crate::sys;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::{Duration, Instant};
 use xdp::nic::NicIndex;
 use xdp::slab::{HeapSlab, Slab};
 use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
@@ -31,6 +33,9 @@ const CAPABILITIES: &str = "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
 const FRAMES: u32 = 1024;
 /// Most frames that are taken at once.
 const BATCH: usize = 64;
+/// How long a queue may be taken by a socket that is closed already: the kernel lets go of it some 30 to 45 ms later.
+const CLOSING: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The order of the fields is that in which they are dropped: the kernel stops using the memory before it is unmapped.
 pub(crate) struct Xsk {
@@ -48,7 +53,18 @@ pub(crate) struct Xsk {
 unsafe impl Send for Xsk {}
 
 impl Xsk {
+    /// Takes the queue. If it is taken, it may be by a socket that was closed just now, so this waits for a while.
     pub(crate) fn open(interface: &Interface, queue: u32) -> Result<Self, Error> {
+        let end = Instant::now() + CLOSING;
+        loop {
+            match Self::open_once(interface, queue) {
+                Err(Error::XdpTaken { .. }) if Instant::now() < end => thread::sleep(AGAIN),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_once(interface: &Interface, queue: u32) -> Result<Self, Error> {
         let name = interface.name.clone();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(libc::EAFNOSUPPORT) => Error::NoXdp,

@@ -278,7 +278,7 @@ fn messages_that_are_no_detached_signature_are_refused_with_the_reason() {
     malformed(&file("rsa.cert"), "not CMS");
     malformed(b"-----BEGIN CMS-----\n", "DER is expected");
     malformed(&file("with-content"), "-nodetach");
-    malformed(&vec![0x30; (64 << 10) + 1], "64 KiB");
+    malformed(&vec![0x30; (16 << 10) + 1], "16 KiB");
     malformed(&changed("rsa-sha256", |data| data.signer_infos = vec![].try_into().unwrap()), "nobody");
     let other = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.3");
     malformed(&changed("rsa-sha256", |data| data.encap_content_info.econtent_type = other), "plain data");

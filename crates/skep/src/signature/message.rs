@@ -1,12 +1,12 @@
 //! The message: who signed what, and whether that is this content.
 
 use super::algorithms::{digest, is_right};
-use super::keys::{Keys, is_of, named};
+use super::keys::{Keys, is_of, is_valid, named};
 use crate::error::{SignatureFault, SignerId};
 use cms::content_info::ContentInfo;
 use cms::signed_data::{SignedData, SignerInfo};
 use der::asn1::{ObjectIdentifier, OctetStringRef};
-use der::{DateTime, Decode, Encode};
+use der::{Decode, Encode};
 use std::time::SystemTime;
 use x509_cert::Certificate;
 use x509_cert::attr::Attributes;
@@ -143,16 +143,5 @@ fn value(attributes: &Attributes, of: ObjectIdentifier) -> Option<Vec<u8>> {
     match attribute.values.as_slice() {
         [one] => one.to_der().ok(),
         _ => None,
-    }
-}
-
-/// Checks the time. The error has the certificate's first and last second, and now.
-fn is_valid(certificate: &Certificate, now: SystemTime) -> Result<(), (String, String, String)> {
-    let validity = &certificate.tbs_certificate.validity;
-    let (from, to) = (validity.not_before.to_date_time(), validity.not_after.to_date_time());
-    match DateTime::from_system_time(now) {
-        Ok(now) if from <= now && now <= to => Ok(()),
-        Ok(now) => Err((from.to_string(), to.to_string(), now.to_string())),
-        Err(_) => Err((from.to_string(), to.to_string(), "no date".into())),
     }
 }

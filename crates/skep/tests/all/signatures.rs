@@ -310,6 +310,25 @@ fn certificates_count_while_they_are_valid() {
 }
 
 #[test]
+fn a_renewed_certificate_of_a_key_counts_beside_the_expired_one() {
+    let mut expired = x509(&file("rsa.cert"));
+    expired.tbs_certificate.validity.not_after = expired.tbs_certificate.validity.not_before;
+    let expired = expired.to_der().unwrap();
+    let trusting = |certificates: &[&[u8]]| {
+        let mut trusted = Certificates::new();
+        for certificate in certificates {
+            trusted.add(certificate).unwrap();
+        }
+        verify(&file("content"), &file("rsa-as-bpftool"), &trusted)
+    };
+    let renewed = file("rsa.cert");
+    for both in [[&expired[..], &renewed[..]], [&renewed[..], &expired[..]]] {
+        trusting(&both).unwrap();
+    }
+    assert!(matches!(trusting(&[&expired]), Err(SignatureFault::Expired { .. })));
+}
+
+#[test]
 fn certificates_come_in_der_and_pem_and_nothing_else_is_taken() {
     let mut trusted = Certificates::new();
     let pem = String::from_utf8(file("p256.cert")).unwrap();

@@ -46,6 +46,8 @@ pub(crate) struct Xsk {
     socket: XdpSocket,
     umem: Umem,
     lost: u64,
+    /// Whether the kernel may have left frames in the send ring.
+    unsent: bool,
 }
 
 // SAFETY: the memory and the rings belong to this value alone, and every method that touches them takes `&mut self`;
@@ -97,7 +99,7 @@ impl Xsk {
         let fd = unsafe { BorrowedFd::borrow_raw(socket.raw_fd()) };
         let redirection = Redirection::attach(interface.index, queue, fd).map_err(failed)?;
         let received = HeapSlab::with_capacity(BATCH);
-        Ok(Self { name, _redirection: redirection, rings, received, socket, umem, lost: 0 })
+        Ok(Self { name, _redirection: redirection, rings, received, socket, umem, lost: 0, unsent: false })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -111,6 +113,10 @@ impl Xsk {
     }
 
     pub(crate) fn receive(&mut self, arrival: &mut Arrival) -> Result<Taken, Error> {
+        if self.unsent {
+            // Another failure is told when frames are received.
+            self.unsent = sys::send_ring(self.fd()).is_err_and(|error| is_busy(&error));
+        }
         if self.received.is_empty()
             && let Some(ring) = &mut self.rings.rx_ring
         {
@@ -150,10 +156,9 @@ impl Xsk {
             return Err(full());
         }
         match sent {
-            // It is in the ring, and the kernel sends it with the next one.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)) =>
-            {
+            // It is in the ring, and the kernel sends it with the next one, or when it is asked again.
+            Err(error) if is_busy(&error) => {
+                self.unsent = true;
                 Ok(())
             }
             other => other.map(drop),
@@ -166,6 +171,11 @@ impl Xsk {
         let all = stats.rx_dropped + stats.rx_ring_full + stats.rx_fill_ring_empty_descs;
         all.saturating_sub(std::mem::replace(&mut self.lost, all))
     }
+}
+
+/// Whether the kernel could not send all frames of the ring now, and will when it is asked again.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS))
 }
 
 fn source(error: SocketError) -> io::Error {

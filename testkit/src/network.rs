@@ -77,14 +77,16 @@ pub fn ip(arguments: &str) -> String {
     try_ip(arguments).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Waits until an interface has a carrier.
+/// Waits until an interface has a carrier and sends: its state is DOWN until it has its queue discipline, which comes
+/// after the carrier. That of a TAP device is UNKNOWN then, not UP.
 ///
 /// # Panics
 ///
 /// If that takes more than 30 seconds.
 pub fn wait_for_link(name: &str) {
     let end = Instant::now() + DEADLINE;
-    while !try_ip(&format!("-o link show dev {name}")).is_ok_and(|shown| shown.contains("LOWER_UP")) {
+    let is_ready = |shown: String| shown.contains("LOWER_UP") && !shown.contains("DOWN");
+    while !try_ip(&format!("-o link show dev {name}")).is_ok_and(is_ready) {
         assert!(Instant::now() < end, "{name} has no carrier");
         thread::sleep(Duration::from_millis(2));
     }

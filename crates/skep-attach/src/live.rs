@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Most frames of a port in a turn before the next port has its turn.
 const BATCH: u64 = 64;
+/// Longest wait while a port would not wake it when its interface is gone.
+const ASKED: Duration = Duration::from_secs(1);
 
 /// One program that runs over the frames of all its ports.
 pub struct Live {
@@ -37,7 +39,8 @@ pub struct Live {
 pub struct Turn {
     /// Most frames that are run; `None`: what the ports have, but some 64 of each.
     pub frames: Option<u64>,
-    /// How long to wait if no port has any; `None`: until one has.
+    /// How long to wait if no port has any; `None`: until one has. With a port that is an AF_XDP socket a wait is over
+    /// after a second at most: such a socket must be asked whether its interface is still there.
     pub wait: Option<Duration>,
 }
 
@@ -48,7 +51,7 @@ impl Turn {
         self
     }
 
-    /// Waits at most so long.
+    /// Waits at most so long; see [`Turn::wait`](field@Turn::wait).
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -133,7 +136,9 @@ impl Live {
     pub fn turn(&mut self, turn: &Turn) -> Result<u64, Error> {
         let at_once = self.outlet.ports.iter().any(Port::has_more).then_some(Duration::ZERO);
         let fds = self.outlet.ports.iter().map(Port::fd);
-        let woken = self.waker.wait(fds, at_once.or(turn.wait))?;
+        let silent = self.outlet.ports.iter().any(Port::ends_silently);
+        let wait = if silent { Some(turn.wait.map_or(ASKED, |wait| wait.min(ASKED))) } else { turn.wait };
+        let woken = self.waker.wait(fds, at_once.or(wait))?;
         if woken {
             return Ok(0);
         }

@@ -84,6 +84,11 @@ impl Port {
         matches!(&self.way, Way::Xdp(xsk) if xsk.has_more())
     }
 
+    /// Whether a wait does not show that its interface is gone: only the next call to receive does.
+    pub(crate) fn ends_silently(&self) -> bool {
+        matches!(self.way, Way::Xdp(_))
+    }
+
     pub(crate) fn receive(&mut self, arrival: &mut Arrival) -> Result<Taken, Error> {
         match &mut self.way {
             Way::Packets(packets) => packets.receive(arrival),

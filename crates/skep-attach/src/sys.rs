@@ -207,6 +207,14 @@ pub(crate) fn check(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Asks the kernel to send what is in the ring of a socket that sends by shared memory.
+pub(crate) fn send_ring(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (bytes, address) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: there is no buffer and no address.
+    let result = unsafe { libc::sendto(fd.as_raw_fd(), bytes, 0, libc::MSG_DONTWAIT, address, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The request by which a packet socket receives frames for other hosts as well.
 pub(crate) fn promiscuous(index: u32) -> libc::packet_mreq {
     // SAFETY: zeroes are a valid structure of integers.

@@ -20,6 +20,8 @@ use crate::packets::Taken;
 use crate::sys;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::{Duration, Instant};
 use xdp::nic::NicIndex;
 use xdp::slab::{HeapSlab, Slab};
 use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
@@ -31,6 +33,9 @@ const CAPABILITIES: &str = "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
 const FRAMES: u32 = 1024;
 /// Most frames that are taken at once.
 const BATCH: usize = 64;
+/// How long a queue may be taken by a socket that is closed already: the kernel lets go of it some 30 to 45 ms later.
+const CLOSING: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The order of the fields is that in which they are dropped: the kernel stops using the memory before it is unmapped.
 pub(crate) struct Xsk {
@@ -41,6 +46,8 @@ pub(crate) struct Xsk {
     socket: XdpSocket,
     umem: Umem,
     lost: u64,
+    /// Whether the kernel may have left frames in the send ring.
+    unsent: bool,
 }
 
 // SAFETY: the memory and the rings belong to this value alone, and every method that touches them takes `&mut self`;
@@ -48,7 +55,18 @@ pub(crate) struct Xsk {
 unsafe impl Send for Xsk {}
 
 impl Xsk {
+    /// Takes the queue. If it is taken, it may be by a socket that was closed just now, so this waits for a while.
     pub(crate) fn open(interface: &Interface, queue: u32) -> Result<Self, Error> {
+        let end = Instant::now() + CLOSING;
+        loop {
+            match Self::open_once(interface, queue) {
+                Err(Error::XdpTaken { .. }) if Instant::now() < end => thread::sleep(AGAIN),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_once(interface: &Interface, queue: u32) -> Result<Self, Error> {
         let name = interface.name.clone();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(libc::EAFNOSUPPORT) => Error::NoXdp,
@@ -81,7 +99,7 @@ impl Xsk {
         let fd = unsafe { BorrowedFd::borrow_raw(socket.raw_fd()) };
         let redirection = Redirection::attach(interface.index, queue, fd).map_err(failed)?;
         let received = HeapSlab::with_capacity(BATCH);
-        Ok(Self { name, _redirection: redirection, rings, received, socket, umem, lost: 0 })
+        Ok(Self { name, _redirection: redirection, rings, received, socket, umem, lost: 0, unsent: false })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -95,6 +113,10 @@ impl Xsk {
     }
 
     pub(crate) fn receive(&mut self, arrival: &mut Arrival) -> Result<Taken, Error> {
+        if self.unsent {
+            // Another failure is told when frames are received.
+            self.unsent = sys::send_ring(self.fd()).is_err_and(|error| is_busy(&error));
+        }
         if self.received.is_empty()
             && let Some(ring) = &mut self.rings.rx_ring
         {
@@ -134,10 +156,9 @@ impl Xsk {
             return Err(full());
         }
         match sent {
-            // It is in the ring, and the kernel sends it with the next one.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)) =>
-            {
+            // It is in the ring, and the kernel sends it with the next one, or when it is asked again.
+            Err(error) if is_busy(&error) => {
+                self.unsent = true;
                 Ok(())
             }
             other => other.map(drop),
@@ -150,6 +171,11 @@ impl Xsk {
         let all = stats.rx_dropped + stats.rx_ring_full + stats.rx_fill_ring_empty_descs;
         all.saturating_sub(std::mem::replace(&mut self.lost, all))
     }
+}
+
+/// Whether the kernel could not send all frames of the ring now, and will when it is asked again.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS))
 }
 
 fn source(error: SocketError) -> io::Error {

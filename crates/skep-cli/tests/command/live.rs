@@ -316,6 +316,27 @@ fn an_interface_that_disappears_ends_the_run_with_totals_and_the_reason() {
 }
 
 #[test]
+fn an_interface_that_disappears_ends_a_run_that_shows_nothing_meanwhile() {
+    in_network("the end of a run without counts", &[("a", "b")], || {
+        if !has_xdp("an interface that disappears under AF_XDP") {
+            return;
+        }
+        let mut command = command();
+        command.args(["attach", &object("live"), "--prog", "live", "--seconds", "100", "--dev", "a"]);
+        let mut child =
+            command.args(["--mode", "afxdp"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut error = String::new();
+        said.read_line(&mut error).unwrap();
+        assert!(error.contains("runs on frames of a"), "{error}");
+        ip("link del dev a");
+        said.read_to_string(&mut error).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{error}");
+        assert!(error.contains("the interface a went down or was removed during the run"), "{error}");
+    });
+}
+
+#[test]
 fn a_reader_that_closes_the_pipe_ends_the_run() {
     in_network("a closed pipe", &[("a", "b")], || {
         let Attached { mut child, out, .. } = Attached::start("live", &["--dev", "a"]);

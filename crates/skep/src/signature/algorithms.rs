@@ -29,8 +29,9 @@ const ECDSA_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.100
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 
 /// Those that are accepted, for messages.
-const ACCEPTED: &str = "RSA with 2048 to 8192 bits (PKCS#1 1.5, or PSS with a salt as long as the digest), ECDSA on P-256 and \
-                        P-384, and Ed25519 are, with SHA-256, SHA-384 or SHA-512";
+const ACCEPTED: &str = "RSA with 2048 to 8192 bits (PKCS#1 1.5, or PSS with a salt as long as the digest) with \
+                        SHA-256, SHA-384 or SHA-512, ECDSA on P-256 and P-384 with SHA-256 or SHA-384, and Ed25519 \
+                        with SHA-512 are";
 
 /// `RSASSA-PSS-params` of RFC 4055. The defaults mean SHA-1, which is not accepted, so nothing may be left out but
 /// the trailer.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, SignerId};
 use cms::signed_data::SignerIdentifier;
-use der::{Decode, DecodePem};
+use der::{DateTime, Decode, DecodePem};
 use std::time::SystemTime;
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectKeyIdentifier;
@@ -19,7 +19,7 @@ pub trait Keys: Send + Sync {
     }
 }
 
-/// Trusted certificates in a list.
+/// Trusted certificates in a list. Of several that are the signer's, the first that is valid now counts.
 #[derive(Clone, Debug, Default)]
 pub struct Certificates(Vec<(Certificate, Vec<u8>)>);
 
@@ -66,7 +66,11 @@ impl Keys for Certificates {
             }
             SignerId::Key { id } => key_id(certificate).as_deref() == Some(id),
         };
-        self.0.iter().find(|(certificate, _)| is_it(certificate)).map(|(_, bytes)| bytes.clone())
+        // Of an expired certificate and a renewed one of the same key, the one that counts is wanted.
+        let now = self.now();
+        let mut found = self.0.iter().filter(|(certificate, _)| is_it(certificate));
+        let valid = found.clone().find(|(certificate, _)| is_valid(certificate, now).is_ok());
+        valid.or_else(|| found.next()).map(|(_, bytes)| bytes.clone())
     }
 }
 
@@ -105,5 +109,16 @@ pub(super) fn is_of(certificate: &Certificate, signer: &SignerIdentifier) -> boo
             known.issuer == of.issuer && known.serial_number == of.serial_number
         }
         SignerIdentifier::SubjectKeyIdentifier(id) => key_id(certificate).as_deref() == Some(id.0.as_bytes()),
+    }
+}
+
+/// Checks the time. The error has the certificate's first and last second, and now.
+pub(super) fn is_valid(certificate: &Certificate, now: SystemTime) -> Result<(), (String, String, String)> {
+    let validity = &certificate.tbs_certificate.validity;
+    let (from, to) = (validity.not_before.to_date_time(), validity.not_after.to_date_time());
+    match DateTime::from_system_time(now) {
+        Ok(now) if from <= now && now <= to => Ok(()),
+        Ok(now) => Err((from.to_string(), to.to_string(), now.to_string())),
+        Err(_) => Err((from.to_string(), to.to_string(), "no date".into())),
     }
 }

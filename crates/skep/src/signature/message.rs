@@ -1,12 +1,12 @@
 //! The message: who signed what, and whether that is this content.
 
 use super::algorithms::{digest, is_right};
-use super::keys::{Keys, is_of, named};
+use super::keys::{Keys, is_of, is_valid, named};
 use crate::error::{SignatureFault, SignerId};
 use cms::content_info::ContentInfo;
 use cms::signed_data::{SignedData, SignerInfo};
 use der::asn1::{ObjectIdentifier, OctetStringRef};
-use der::{DateTime, Decode, Encode};
+use der::{Decode, Encode};
 use std::time::SystemTime;
 use x509_cert::Certificate;
 use x509_cert::attr::Attributes;
@@ -17,8 +17,9 @@ const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.
 const CONTENT_TYPE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.3");
 const MESSAGE_DIGEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.4");
 
-/// The longest message. A signature with its certificates has a few thousand bytes.
-const MOST_BYTES: usize = 64 << 10;
+/// The longest message. A signature with its certificates has a few thousand bytes. The parser sorts sets in a time
+/// that grows with the square of their length: four times as many bytes would keep it busy for seconds.
+const MOST_BYTES: usize = 16 << 10;
 /// The most signers: each may cost a check.
 const MOST_SIGNERS: usize = 16;
 /// The first byte of encoded attributes.
@@ -58,7 +59,7 @@ pub fn verify(content: &[u8], signature: &[u8], keys: &dyn Keys) -> Result<Signe
 fn parse(signature: &[u8]) -> Result<Vec<SignerInfo>, SignatureFault> {
     let malformed = |why: &str| SignatureFault::Malformed { why: why.to_owned() };
     if signature.len() > MOST_BYTES {
-        return Err(malformed("it has more than 64 KiB"));
+        return Err(malformed("it has more than 16 KiB"));
     }
     if signature.starts_with(b"-----BEGIN") {
         return Err(malformed("it is PEM, and DER is expected"));
@@ -142,16 +143,5 @@ fn value(attributes: &Attributes, of: ObjectIdentifier) -> Option<Vec<u8>> {
     match attribute.values.as_slice() {
         [one] => one.to_der().ok(),
         _ => None,
-    }
-}
-
-/// Checks the time. The error has the certificate's first and last second, and now.
-fn is_valid(certificate: &Certificate, now: SystemTime) -> Result<(), (String, String, String)> {
-    let validity = &certificate.tbs_certificate.validity;
-    let (from, to) = (validity.not_before.to_date_time(), validity.not_after.to_date_time());
-    match DateTime::from_system_time(now) {
-        Ok(now) if from <= now && now <= to => Ok(()),
-        Ok(now) => Err((from.to_string(), to.to_string(), now.to_string())),
-        Err(_) => Err((from.to_string(), to.to_string(), "no date".into())),
     }
 }

@@ -278,7 +278,7 @@ fn messages_that_are_no_detached_signature_are_refused_with_the_reason() {
     malformed(&file("rsa.cert"), "not CMS");
     malformed(b"-----BEGIN CMS-----\n", "DER is expected");
     malformed(&file("with-content"), "-nodetach");
-    malformed(&vec![0x30; (64 << 10) + 1], "64 KiB");
+    malformed(&vec![0x30; (16 << 10) + 1], "16 KiB");
     malformed(&changed("rsa-sha256", |data| data.signer_infos = vec![].try_into().unwrap()), "nobody");
     let other = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.3");
     malformed(&changed("rsa-sha256", |data| data.encap_content_info.econtent_type = other), "plain data");
@@ -307,6 +307,25 @@ fn certificates_count_while_they_are_valid() {
         let Err(SignatureFault::Expired { signer, now, .. }) = at(expired) else { panic!("year {expired}") };
         assert!(signer.contains("CN=rsa") && !now.is_empty());
     }
+}
+
+#[test]
+fn a_renewed_certificate_of_a_key_counts_beside_the_expired_one() {
+    let mut expired = x509(&file("rsa.cert"));
+    expired.tbs_certificate.validity.not_after = expired.tbs_certificate.validity.not_before;
+    let expired = expired.to_der().unwrap();
+    let trusting = |certificates: &[&[u8]]| {
+        let mut trusted = Certificates::new();
+        for certificate in certificates {
+            trusted.add(certificate).unwrap();
+        }
+        verify(&file("content"), &file("rsa-as-bpftool"), &trusted)
+    };
+    let renewed = file("rsa.cert");
+    for both in [[&expired[..], &renewed[..]], [&renewed[..], &expired[..]]] {
+        trusting(&both).unwrap();
+    }
+    assert!(matches!(trusting(&[&expired]), Err(SignatureFault::Expired { .. })));
 }
 
 #[test]

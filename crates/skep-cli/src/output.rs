@@ -16,9 +16,10 @@ pub(crate) fn is_colourful() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Writes text whose control characters are escaped already, but for those that colour it.
-pub(crate) fn coloured(text: &str) -> Result<(), Failure> {
-    write(text)
+/// Writes text whose control characters are escaped already, but for those that colour it. Returns whether somebody
+/// still reads standard output.
+pub(crate) fn coloured(text: &str) -> Result<bool, Failure> {
+    write_or_closed(text)
 }
 
 /// A piece of text and its terminal colour, as an SGR code.

@@ -75,7 +75,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if args.list {
         return list(&suite, args.json);
     }
-    let report = run(args, &suite)?;
+    let (report, _) = run(args, &suite)?;
     if args.bless {
         return bless(&report);
     }
@@ -127,25 +127,26 @@ fn passed(report: &Report) -> bool {
     counts.failed + counts.broken == 0
 }
 
-/// Runs the tests and prints what there is to say.
-fn run(args: &Args, suite: &Suite) -> Result<Report, Failure> {
+/// Runs the tests and prints what there is to say. Also returns whether somebody still reads standard output.
+fn run(args: &Args, suite: &Suite) -> Result<(Report, bool), Failure> {
     let style = Style { colours: output::is_colourful() };
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new(suite.len() as u64);
     let options = Options { jobs: args.jobs, interp: args.interp, bless: args.bless };
     let report = suite.run(&options, &|_: &TestResult| bar.inc(1));
     bar.finish_and_clear();
-    if args.json {
+    let is_read = if args.json {
         output::text(&format!("{:#}\n", skep_test::json(&report)))?;
+        true
     } else {
         let shown = report.results.iter().map(|result| skep_test::details(result, style));
         let shown: String = shown.filter(|text| !text.is_empty()).map(|text| format!("{text}\n")).collect();
-        output::coloured(&format!("{shown}{}\n", skep_test::summary(&report, style)))?;
-    }
+        output::coloured(&format!("{shown}{}\n", skep_test::summary(&report, style)))?
+    };
     if let Some(path) = &args.junit {
         output::file(path, skep_test::junit(&report).as_bytes())?;
     }
-    Ok(report)
+    Ok((report, is_read))
 }
 
 fn bless(report: &Report) -> Result<(), Failure> {
@@ -162,18 +163,25 @@ fn bless(report: &Report) -> Result<(), Failure> {
     if failed || !blessed.left.is_empty() { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// Runs the tests, and again after each change of their files.
+/// Runs the tests, and again after each change of their files, until nobody reads what it prints.
 fn watch(args: &Args) -> Result<(), Failure> {
+    let mut files = Vec::new();
     loop {
+        // Where there are no tests now, a change of those that there were may bring them back.
+        let known = [&args.paths[..], &files].concat();
+        let before = changed(&known);
         let seen = match find(args) {
             Ok(suite) => {
-                let seen = changed(&suite.files());
-                run(args, &suite)?;
-                (suite.files(), seen)
+                files = suite.files();
+                let seen = changed(&files);
+                if !run(args, &suite)?.1 {
+                    return Ok(());
+                }
+                (files.clone(), seen)
             }
             Err(Failure::Refused(text) | Failure::Usage(text)) => {
                 output::complaint(&format!("skep: {text}\n"));
-                (args.paths.clone(), changed(&args.paths))
+                (known, before)
             }
             Err(other) => return Err(other),
         };

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::netlink;
 use crate::probes::{self, Opened, Probes};
 use crate::procfs::written;
-use crate::sockets::Sockets;
+use crate::sockets::{Closed, Sockets};
 use crate::table::{FileId, Table, number};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlink, statat};
@@ -35,6 +35,8 @@ pub(crate) struct Process<'a> {
     pub(crate) sockets: &'a Sockets,
     /// The cookies of sockets that the call has named.
     pub(crate) named: Vec<u64>,
+    /// Closed sockets whose elements the call has removed.
+    pub(crate) ended: Vec<Closed>,
     /// The world's probes, if it has any.
     pub(crate) probes: Option<&'a Probes>,
     /// Where it is noted what lacks.
@@ -231,6 +233,7 @@ impl Process<'_> {
 impl Drop for Process<'_> {
     /// The call is over, however it has ended.
     fn drop(&mut self) {
+        self.sockets.forget(&self.ended);
         self.sockets.know(&self.named);
     }
 }
@@ -369,7 +372,10 @@ impl Caller<SysEngine> for Process<'_> {
     }
 
     fn closed_sockets(&mut self) -> Vec<u64> {
-        self.sockets.closed()
+        let closed = self.sockets.closed();
+        let cookies = closed.iter().map(|closed| closed.cookie).collect();
+        self.ended.extend(closed);
+        cookies
     }
 
     fn control_group(&mut self, descriptor: i32) -> Result<ControlGroup, Errno> {

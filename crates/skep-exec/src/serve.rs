@@ -157,7 +157,9 @@ impl Server {
             self.table.settle(!ready.is_ok_and(|ready| ready > 0));
             let gone = self.groups.gone(&self.system.control_groups());
             gone.into_iter().for_each(|id| self.system.end_control_group(id));
-            self.sockets.closed().into_iter().for_each(|cookie| self.system.end_socket(cookie));
+            let closed = self.sockets.closed();
+            closed.iter().for_each(|closed| self.system.end_socket(closed.cookie));
+            self.sockets.forget(&closed);
             if !crew.turn.watch() {
                 self.hire(scope, crew);
             }
@@ -175,6 +177,7 @@ impl Server {
             has_library: self.front.is_some(),
             sockets: &self.sockets,
             named: Vec::new(),
+            ended: Vec::new(),
             probes: self.probes.as_ref(),
             engine: self.system.engine(),
             shared_signals: 0,

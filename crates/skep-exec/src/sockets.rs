@@ -20,6 +20,8 @@
 //!
 //! **Invariant.** A cookie is known only once the call that has named its socket is over, and its socket was in the set
 //! before. So what is known and not in the set is closed, and elements that the call has made are there to be removed.
+//! It stays known until they are: everyone who looks before that removes them too. What another call has named
+//! meanwhile stays known for that one's elements.
 //!
 //! What would break it: a number of the helper's descriptor that is not always the same. A socket would be in the set
 //! twice, once for each number.
@@ -31,7 +33,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::net::{AddressFamily, SocketAddrAny, getpeername, getsockname, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use skep_sys::{ClientSocket, ClientState, Errno};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,8 +57,24 @@ const IPPROTO_TCP: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct Sockets {
     open: OwnedFd,
-    known: Mutex<BTreeSet<u64>>,
+    known: Mutex<Known>,
     helpers: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// How many calls have named sockets.
+    calls: u64,
+    /// Cookies, and the number of the last call that has named each.
+    sockets: BTreeMap<u64, u64>,
+}
+
+/// A socket that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    pub(crate) cookie: u64,
+    /// The last call that had named it.
+    call: u64,
 }
 
 impl Sockets {
@@ -93,22 +111,33 @@ impl Sockets {
     /// These were named by a call that is over.
     pub(crate) fn know(&self, cookies: &[u64]) {
         if !cookies.is_empty() {
-            self.known.lock().extend(cookies);
+            let mut known = self.known.lock();
+            known.calls += 1;
+            let call = known.calls;
+            known.sockets.extend(cookies.iter().map(|cookie| (*cookie, call)));
         }
     }
 
-    /// Those that are closed by now. They are forgotten.
-    pub(crate) fn closed(&self) -> Vec<u64> {
-        let known = self.known.lock().clone();
+    /// Those that are closed by now, until they are [forgotten](Self::forget).
+    pub(crate) fn closed(&self) -> Vec<Closed> {
+        let known = self.known.lock().sockets.clone();
         if known.is_empty() {
             return Vec::new();
         }
         let path = format!("/proc/self/fdinfo/{}", self.open.as_raw_fd());
         let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
         let open = cookies(&text);
-        let closed: Vec<u64> = known.difference(&open).copied().collect();
-        self.known.lock().retain(|cookie| !closed.contains(cookie));
-        closed
+        let closed = known.into_iter().filter(|(cookie, _)| !open.contains(cookie));
+        closed.map(|(cookie, call)| Closed { cookie, call }).collect()
+    }
+
+    /// No map holds these any more, but for what calls have done that named them since they were found closed.
+    pub(crate) fn forget(&self, ended: &[Closed]) {
+        if !ended.is_empty() {
+            let mut known = self.known.lock();
+            let is_ended = |cookie, call| ended.contains(&Closed { cookie, call });
+            known.sockets.retain(|cookie, call| !is_ended(*cookie, *call));
+        }
     }
 }
 
@@ -221,4 +250,37 @@ fn tcp_state(socket: &OwnedFd) -> Option<u8> {
         libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut size)
     };
     (asked == 0 && size == 1).then_some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookies_of(sockets: &Sockets) -> Vec<u64> {
+        sockets.closed().iter().map(|closed| closed.cookie).collect()
+    }
+
+    #[test]
+    fn a_closed_socket_is_told_to_everyone_until_its_elements_are_gone() {
+        let sockets = Sockets::new().unwrap();
+        sockets.know(&[7, 8]);
+        let first = sockets.closed();
+        assert_eq!(cookies_of(&sockets), [7, 8]);
+        sockets.forget(&first[..1]);
+        assert_eq!(cookies_of(&sockets), [8]);
+    }
+
+    #[test]
+    fn a_socket_that_a_call_has_named_meanwhile_is_told_again() {
+        let sockets = Sockets::new().unwrap();
+        sockets.know(&[7]);
+        let (first, second) = (sockets.closed(), sockets.closed());
+        sockets.know(&[7]);
+        sockets.forget(&first);
+        assert_eq!(cookies_of(&sockets), [7], "named while the first was at work");
+        sockets.forget(&sockets.closed());
+        sockets.know(&[7]);
+        sockets.forget(&second);
+        assert_eq!(cookies_of(&sockets), [7], "forgotten and named again");
+    }
 }

@@ -1,7 +1,9 @@
 //! Writes expectations into table files: those that do not hold, and those that a test lacks. All else in the file,
 //! comments included, stays as it is.
 //!
-//! What is written is what the program did, right or not: whoever blesses reads the difference before it is committed.
+//! What is written is what the program did, right or not: the difference must be read before it is committed. It never
+//! demands less than what it replaces: an expectation that a list of changed elements cannot say is left to be
+//! changed by hand.
 
 use crate::error::{Error, TableError};
 use crate::outcome::{Outcome, Report, SeenStep, TestResult};
@@ -55,11 +57,30 @@ pub fn bless(report: &Report) -> Result<Blessed, Error> {
             }
         }
         if changed > 0 {
-            std::fs::write(path, document.to_string()).map_err(Error::file("write", path))?;
+            std::fs::write(path, with_ends_of(&text, &document.to_string()))
+                .map_err(Error::file("write", path))?;
             blessed.files.push((path.clone(), changed));
         }
     }
     Ok(blessed)
+}
+
+/// A text with the line ends of another.
+fn with_ends_of(old: &str, new: &str) -> String {
+    let new = new.replace("\r\n", "\n");
+    if old.split('\n').next().is_some_and(|first| first.ends_with('\r')) {
+        return new.replace('\n', "\r\n");
+    }
+    new
+}
+
+/// Whether the expectation of a map says more than a list of the elements that the program has changed.
+fn is_by_hand(step: &dyn TableLike, seen: &SeenStep, name: &str) -> bool {
+    let of = |item: Option<&Item>, key: &str| item?.as_table_like()?.get(key).cloned();
+    let Some(expected) = of(of(step.get("expect"), "maps").as_ref(), name) else { return false };
+    let found = seen.maps.iter().find(|(known, _)| known == name).and_then(|(_, found)| found.as_array());
+    let (Some(expected), Some(found)) = (expected.as_array(), found) else { return true };
+    expected.len() > found.len()
 }
 
 /// Writes what a test has seen. Returns whether that changed something.
@@ -105,6 +126,11 @@ fn write_step(step: &mut dyn TableLike, seen: &SeenStep) -> Result<bool, &'stati
     if wrong("metadata") || wrong("redirect") {
         return Err("metadata and redirections are not blessed");
     }
+    if seen.wrong_maps.iter().any(|name| is_by_hand(step, seen, name)) {
+        return Err(
+            "maps with has, only, absent or len are not blessed, nor elements that the program did not change",
+        );
+    }
     if seen.ran && (wrong("verdict") || !has(step, "verdict")) {
         values.push(("verdict", None, value(&seen.verdict)));
     }
@@ -122,9 +148,9 @@ fn write_step(step: &mut dyn TableLike, seen: &SeenStep) -> Result<bool, &'stati
     if wrong("variables") {
         values.extend(seen.variables.iter().map(|(name, found)| ("variables", Some(&**name), value(found))));
     }
-    if wrong("maps") || lacks_all {
-        values.extend(seen.maps.iter().map(|(name, found)| ("maps", Some(&**name), value(found))));
-    }
+    let is_written = |name: &String| lacks_all || seen.wrong_maps.contains(name);
+    let maps = seen.maps.iter().filter(|(name, _)| is_written(name));
+    values.extend(maps.map(|(name, found)| ("maps", Some(&**name), value(found))));
     let mut wrote = false;
     for (key, name, new) in values {
         wrote |= put(step, key, name, new);
@@ -181,5 +207,56 @@ fn value(json: &Json) -> Value {
             let fields = fields.iter().map(|(name, field)| (name.as_str(), value(field)));
             fields.collect::<InlineTable>().into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A test's table after a run in which the program has set key 1 of `m` and of `n` to 5.
+    fn blessed(table: &str, wrong: &[&str]) -> Result<String, &'static str> {
+        let mut document: DocumentMut = table.parse().unwrap();
+        let found = json!([{ "key": 1, "value": 5 }]);
+        let maps = ["m", "n"].map(|name| (name.to_owned(), found.clone())).to_vec();
+        let wrong_maps = wrong.iter().map(|name| (*name).to_owned()).collect();
+        let seen = SeenStep { maps, wrong_maps, ..SeenStep::default() };
+        write_step(document.as_table_mut(), &seen)?;
+        Ok(document.to_string())
+    }
+
+    #[test]
+    fn a_map_is_written_if_it_is_wrong_and_a_list() {
+        let table = |value: u32| {
+            format!(
+                "[expect.maps]\nm = [{{ key = 1, value = {value} }}] # one\n\
+                 n = {{ only = [{{ key = 1, value = 5 }}], len = 1 }} # two\n"
+            )
+        };
+        assert_eq!(blessed(&table(4), &["m"]), Ok(table(5)), "the other one holds, and stays");
+    }
+
+    #[test]
+    fn an_expectation_that_says_more_than_a_list_is_left() {
+        for map in [
+            "{ only = [{ key = 1, value = 4 }] }",
+            "{ len = 2 }",
+            "{ absent = [1] }",
+            "{ has = [{ key = 1, value = 4 }] }",
+            "[{ key = 1, value = 4 }, { key = 2, value = 4 }]",
+        ] {
+            let said = blessed(&format!("expect.maps.m = {map}\n"), &["m"]);
+            assert!(said.is_err_and(|reason| reason.starts_with("maps with")), "{map}");
+        }
+        let unchanged = blessed("expect.maps.o = [{ key = 1, value = 4 }]\n", &["o"]);
+        assert!(unchanged.is_err(), "the program did not change it");
+    }
+
+    #[test]
+    fn lines_keep_their_ends() {
+        let (unix, dos) = ("a = 1\nb = 2\n", "a = 1\r\nb = 2\r\n");
+        assert_eq!((with_ends_of(unix, unix), with_ends_of(dos, unix)), (unix.to_owned(), dos.to_owned()));
+        assert_eq!(with_ends_of(dos, dos), dos);
     }
 }

@@ -87,9 +87,12 @@ pub(crate) fn check(
     }
     noted("variables", into, seen);
     for (name, node) in &expect.maps {
+        let before = into.found.len();
         compare::map(module, name, node, into)?;
+        if into.found.len() > before {
+            seen.wrong_maps.push(name.clone());
+        }
     }
-    noted("maps", into, seen);
     Ok(())
 }
 

@@ -119,6 +119,8 @@ pub(crate) struct SeenStep {
     pub(crate) variables: Vec<(String, Json)>,
     /// Keys of the expectation that do not hold: they are written again.
     pub(crate) wrong: Vec<&'static str>,
+    /// Maps whose expectations do not hold.
+    pub(crate) wrong_maps: Vec<String>,
 }
 
 impl Report {

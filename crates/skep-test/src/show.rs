@@ -82,7 +82,8 @@ fn difference_text(difference: &Difference, several: bool, style: Style) -> Stri
     // A string takes everything.
     let _ = match &difference.what {
         What::Verdict { expected, found } => {
-            writeln!(out, "  {at}verdict: expected {}, found {}", style.good(expected), style.bad(found))
+            let (expected, found) = (skep::escaped(expected), skep::escaped(found));
+            writeln!(out, "  {at}verdict: expected {}, found {}", style.good(&expected), style.bad(&found))
         }
         What::Check { text } => {
             let mut lines = text.lines().map(skep::escaped);
@@ -92,11 +93,14 @@ fn difference_text(difference: &Difference, several: bool, style: Style) -> Stri
         What::Packet { expected, found } => {
             let _ = writeln!(out, "  {at}packet:");
             let table = skep_frames::side_by_side(expected, found).to_string();
-            let rows =
-                table.lines().map(|row| if row.starts_with('!') { style.bad(row) } else { row.to_owned() });
+            let rows = table
+                .lines()
+                .map(skep::escaped)
+                .map(|row| if row.starts_with('!') { style.bad(&row) } else { row });
             rows.into_iter().try_for_each(|row| writeln!(out, "    {row}"))
         }
         What::Value { of, expected, found } => {
+            let of = skep::escaped(of);
             let composite = |value: &Option<Json>| {
                 value.as_ref().is_some_and(|value| value.is_object() || value.is_array())
             };
@@ -105,8 +109,7 @@ fn difference_text(difference: &Difference, several: bool, style: Style) -> Stri
                 out.push_str(&fields(expected, found, style));
                 Ok(())
             } else {
-                let shown =
-                    |value: &Option<Json>| value.as_ref().map_or("nothing".to_owned(), Json::to_string);
+                let shown = |value: &Option<Json>| value.as_ref().map_or("nothing".to_owned(), json);
                 let (expected, found) = (style.good(&shown(expected)), style.bad(&shown(found)));
                 writeln!(out, "  {at}{of}: expected {expected}, found {found}")
             }
@@ -157,8 +160,13 @@ fn flatten(path: &str, value: &Json, into: &mut Vec<(String, String)>) {
                 flatten(&format!("{path}[{index}]"), value, into);
             }
         }
-        value => into.push((path.to_owned(), value.to_string())),
+        value => into.push((skep::escaped(path), json(value))),
     }
+}
+
+/// A value in JSON, which leaves U+007F to U+009F as they are: terminals take some of them for commands.
+fn json(value: &Json) -> String {
+    skep::escaped(&value.to_string())
 }
 
 /// The last line: how many tests passed.
@@ -174,4 +182,28 @@ pub fn summary(report: &Report, style: Style) -> String {
         let _ = write!(text, ", {skipped} skipped");
     }
     format!("{text} in {:.2} s", report.elapsed.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bytes_of_programs_do_not_reach_the_terminal_as_commands() {
+        let command = std::str::from_utf8(&[0xc2, 0x9b]).unwrap();
+        let text = json!(format!("{command}31m"));
+        let lists = [json!({ command: text, "b": 1 }), json!({ "b": [{ command: text }] })];
+        let value = |expected: &Json, found: &Json| What::Value {
+            of: format!("map {command}"),
+            expected: Some(expected.clone()),
+            found: Some(found.clone()),
+        };
+        let verdict = What::Verdict { expected: command.to_owned(), found: command.to_owned() };
+        for what in [value(&json!(1), &text), value(&text, &json!(1)), value(&lists[0], &lists[1]), verdict] {
+            let shown = difference_text(&Difference { step: 1, line: 1, what }, false, Style::default());
+            assert!(shown.contains("\\u{9b}"), "{shown:?}");
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+        }
+    }
 }

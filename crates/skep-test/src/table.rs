@@ -34,6 +34,8 @@ const STEP: [&str; 10] =
     ["packet", "hex", "capture", "index", "buffer", "context", "metadata", "after", "repeat", "expect"];
 const EXPECT: [&str; 9] =
     ["verdict", "packet", "buffer", "maps", "variables", "events", "printed", "metadata", "redirect"];
+/// The most runs of a step. Nothing ends a test from outside, and events of all runs are kept.
+const MOST_RUNS: u64 = 1_000_000;
 
 /// A test of a table file.
 #[derive(Clone, Debug)]
@@ -299,12 +301,16 @@ impl Reader<'_> {
         if let (Some(index), false) = (fields.named("index"), given == ["capture"]) {
             return Err(index.error("an index is of a packet in a capture: add capture = \"FILE\""));
         }
+        let repeat = fields.number("repeat")?.unwrap_or(1);
+        if let Some(node) = fields.named("repeat").filter(|_| repeat > MOST_RUNS) {
+            return Err(node.error(format!("{repeat} runs are too many: at most {MOST_RUNS}")));
+        }
         Ok(Step {
             line: node.line(),
             input,
             metadata: table(fields, "metadata")?,
             after: after.unwrap_or_default(),
-            repeat: fields.number("repeat")?.unwrap_or(1),
+            repeat,
             expect: fields.named("expect").map(|node| self.expect(node)).transpose()?,
         })
     }

@@ -53,3 +53,13 @@ fn two_lines_exchanged_are_a_table_or_an_error_in_a_line() {
         }
     }
 }
+
+#[test]
+fn a_step_runs_at_most_a_million_times() {
+    let table = |runs: u32| TABLE.replace("repeat = 2", &format!("repeat = {runs}"));
+    assert_eq!(skep_test::check_text(&table(1_000_000)), Ok(3));
+    let error = skep_test::check_text(&table(1_000_001)).unwrap_err();
+    let line = TABLE.lines().position(|line| line.starts_with("repeat")).unwrap() + 1;
+    assert_eq!(error.line, line);
+    assert!(error.text.contains("at most 1000000"), "{error}");
+}

@@ -6,8 +6,8 @@
 //!   target/python/pytest   which tests failed
 //! ```
 //!
-//! The tests see the installed wheel, never the sources: a file that the wheel lacks fails them. Those that fail run once
-//! more; what passes then is named as unstable.
+//! The tests see the installed wheel, never the sources: a file that the wheel lacks fails them. Those that fail run
+//! once more; what passes then is named as unstable.
 
 use std::fs;
 use std::path::PathBuf;

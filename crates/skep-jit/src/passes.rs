@@ -248,8 +248,8 @@ impl Places {
         self.origins.get(slot).map_or(slot, |origin| origin.slot())
     }
 
-    /// Where the code of each instruction begins, slots of the code, each with the slot of the verified program; nothing if
-    /// all are where they were.
+    /// Where the code of each instruction begins, slots of the code, each with the slot of the verified program;
+    /// nothing if all are where they were.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (u32, u32)> {
         let in_place = self.origins.iter().enumerate().all(|(at, origin)| origin.slot() == at);
         let origins = self.origins.iter().enumerate().filter(move |_| !in_place);

@@ -104,7 +104,8 @@ fn built(test: &str, text: Option<&str>) -> Option<Command> {
     };
     let program = prefix.join("host");
     if test.ends_with("asan") {
-        // Not position-independent: where addresses are random in 32 bits, it may be placed where the sanitizer's heap is.
+        // Not position-independent: where addresses are random in 32 bits, it may be placed where the sanitizer's heap
+        // is.
         compiler.args(["-fsanitize=address", "-no-pie"]);
     }
     compiler.arg("-g").arg("-pthread").arg("-I").arg(&here).arg("-o").arg(&program).arg(source);

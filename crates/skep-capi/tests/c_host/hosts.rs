@@ -62,7 +62,8 @@ fn host(test: &str, linked: Linked) -> Option<String> {
     compiler.args(pc(&prefix, &["Cflags"]));
     match linked {
         Linked::Shared => compiler.args(pc(&prefix, &["Libs"])),
-        // Not position-independent: where addresses are random in 32 bits, it may be placed where the sanitizer's heap is.
+        // Not position-independent: where addresses are random in 32 bits, it may be placed where the sanitizer's heap
+        // is.
         Linked::Sanitized => compiler.args(["-fsanitize=address", "-no-pie"]).args(pc(&prefix, &["Libs"])),
         Linked::Archive => compiler.arg(prefix.join("lib/libskep.a")).args(pc(&prefix, &["Libs.private"])),
     };

@@ -222,7 +222,8 @@ impl RuntimeBuilder {
 
     /// Adds a Rust function for programs over the context `C` alone. They declare it by its name, as a kernel function
     /// (`__ksym`), and pass their context first; the function gets [`HostContext::Host`](crate::HostContext::Host),
-    /// the part that programs do not see. [`Runtime::context_header`](crate::Runtime::context_header) has its declaration.
+    /// the part that programs do not see. [`Runtime::context_header`](crate::Runtime::context_header) has its
+    /// declaration.
     ///
     /// The result is as that of [`RuntimeBuilder::function`]. The other arguments are numbers, memory, maps and
     /// [`Caller`](function::Caller).

@@ -71,8 +71,9 @@ impl Config {
     }
 
     /// Tries to place the range where direct calls between it and `address` reach: within 1.5 GiB on x86-64, within
-    /// 112 MiB on aarch64. A range that does not fit there is halved, down to an eighth of
-    /// [`MAX_RESERVE`](Self::MAX_RESERVE), or to the [`limit`](Self::limit) if one is set. If there is still no room,
+    /// 112 MiB on aarch64 (which can succeed only for a range of at most 96 MiB). A range that does not fit there is
+    /// halved, on x86-64 down to an eighth of [`MAX_RESERVE`](Self::MAX_RESERVE), or to the [`limit`](Self::limit) if
+    /// one is set. If there is still no room,
     /// the range has its full size and is placed anywhere; see [`Arena::reaches`](crate::Arena::reaches).
     ///
     /// Give it the address of a function that the code will call.

@@ -41,9 +41,6 @@ const LOWEST: usize = 1 << 20;
 /// How many addresses are tried in one gap.
 const PLACES: usize = 64;
 
-/// Unless its user asked for more, a range may be as small as this in order to be near.
-pub(crate) const LEAST_NEAR: usize = arch::MAX_RANGE / 8;
-
 /// The end of the address space that every process has. A process with a larger one shows mappings beyond it.
 const HIGHEST: usize = 1 << 47;
 

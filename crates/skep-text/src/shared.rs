@@ -29,7 +29,7 @@ use crate::config::{Config, DEFAULT_READERS};
 use crate::error::Error;
 use crate::fault::Faults;
 use crate::pack::{Kind, Pack, Resolved, resolve};
-use crate::range::{LEAST_NEAR, Reservation};
+use crate::range::Reservation;
 use crate::retirement::{Retirement, Storage};
 use crate::seen::Seen;
 use crate::sizes::{PACK_BYTES, STEP};
@@ -85,7 +85,7 @@ impl Shared {
         }
         let seen = Seen::open(&config.seen)?;
         // A limit says how much the user may need.
-        let least = if config.limit == usize::MAX { LEAST_NEAR } else { config.limit };
+        let least = if config.limit == usize::MAX { arch::LEAST_NEAR } else { config.limit };
         let reservation = Reservation::new(reserve / PACK_BYTES * PACK_BYTES, config.near, least)?;
         let place = reservation.slots().start;
         let (only, wanted) = (config.wanted_backing(), config.kind());

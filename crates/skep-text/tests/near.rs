@@ -51,7 +51,7 @@ fn arenas_of_the_default_size_become_smaller_where_they_would_be_far() {
     // Alone in its process: no other thread takes addresses between the question and the arena.
     if is_child() {
         let helper = helper as *const () as usize;
-        let least = Config::MAX_RESERVE / 8;
+        let least = LEAST_NEAR;
         let mut arenas = Vec::new();
         for number in 0..5 {
             let room = probe::there_is_room_near(helper, least + 2 * PACK_BYTES, NEAR_WINDOW);

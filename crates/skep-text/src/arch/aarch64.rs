@@ -17,6 +17,10 @@ pub(crate) const MAX_RANGE: usize = 128 << 20;
 /// How far a direct call reaches, both ways: `BL` has 26 bits of words, signed.
 pub(crate) const REACH: usize = (128 << 20) - 4;
 
+/// Unless its user asked for more, a range may be as small as this in order to be near: not smaller at all. A reach of
+/// 128 MiB leaves too little room for code beside the host's.
+pub(crate) const LEAST_NEAR: usize = MAX_RANGE;
+
 /// The maximum distance of a range from a hint. Less than [`REACH`], so that the hint's neighbours are in reach too.
 pub(crate) const NEAR: usize = 112 << 20;
 

@@ -18,6 +18,9 @@ pub(crate) const MAX_RANGE: usize = 1 << 30;
 /// How far a direct call reaches: `rel32` counts from the end of the instruction; a page is kept for that.
 pub(crate) const REACH: usize = (1 << 31) - 4096;
 
+/// Unless its user asked for more, a range may be as small as this in order to be near.
+pub(crate) const LEAST_NEAR: usize = MAX_RANGE / 8;
+
 /// The maximum distance of a range from a hint. Less than [`REACH`], so that the hint's neighbours are in reach too.
 pub(crate) const NEAR: usize = 3 << 29;
 

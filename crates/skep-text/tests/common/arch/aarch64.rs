@@ -31,6 +31,9 @@ pub(crate) const NEAR_RANGE: usize = 64 << 20;
 /// The maximum distance of a range from the host's code, if there is room.
 pub(crate) const NEAR_WINDOW: usize = 112 << 20;
 
+/// The least range that is made smaller to be near.
+pub(crate) const LEAST_NEAR: usize = 128 << 20;
+
 /// Whether several ranges of 64 MiB surely find room near the same function.
 pub(crate) const SEVERAL_ARE_NEAR: bool = false;
 

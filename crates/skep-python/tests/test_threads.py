@@ -156,7 +156,7 @@ def test_modules_with_rings_come_and_go_on_all_threads(switches: None) -> None:
 
 
 def test_each_event_goes_to_one_thread(module: skep.Module, switches: None) -> None:
-    # All of them fit the ring, whoever takes them when.
+    # All of them fit into the ring, even if no thread takes one before the end.
     each, producers = 500, 3
     events = module.maps["events"].typed("struct event")
     shared = iter(events)

@@ -24,6 +24,7 @@ Examples:
   skep test tests --filter telnet               tests with that in name or file
   skep test tests --bless                       write expectations that are missing or do not hold
   skep test tests --watch                       again whenever an object or a table changes
+  skep test tests --kernel                      by the kernel's own BPF
   skep test tests --junit report.xml            for a CI server
 
 A table:
@@ -52,6 +53,9 @@ pub(crate) struct Args {
     /// Interpret all programs instead of running machine code.
     #[arg(long)]
     interp: bool,
+    /// Let the kernel's own BPF run the tables (BPF_PROG_TEST_RUN), one test at a time. Needs root.
+    #[arg(long, conflicts_with_all = ["interp", "bless", "list"])]
+    kernel: bool,
     /// Write expectations into the tables that are missing or do not hold.
     #[arg(long, conflicts_with_all = ["list", "watch"])]
     bless: bool,
@@ -68,6 +72,10 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
+    if args.kernel && !skep_test::KERNEL {
+        let text = "--kernel is not built in: build the command with --features kernel (it needs libelf)";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     if args.watch {
         return watch(args);
     }
@@ -132,7 +140,7 @@ fn run(args: &Args, suite: &Suite) -> Result<(Report, bool), Failure> {
     let style = Style { colours: output::is_colourful() };
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new(suite.len() as u64);
-    let options = Options { jobs: args.jobs, interp: args.interp, bless: args.bless };
+    let options = Options { jobs: args.jobs, interp: args.interp, kernel: args.kernel, bless: args.bless };
     let report = suite.run(&options, &|_: &TestResult| bar.inc(1));
     bar.finish_and_clear();
     let is_read = if args.json {

@@ -34,7 +34,7 @@ pub fn bless(report: &Report) -> Result<Blessed, Error> {
             (Outcome::Broken(_), ..) => Some("it is broken"),
             (Outcome::Failed(_), 0, _) => Some("it is a test in C"),
             (Outcome::Failed(_), _, true) => Some("it is one of several cases"),
-            (Outcome::Skipped, ..) | (Outcome::Passed, 0, _) | (Outcome::Passed, _, true) => continue,
+            (Outcome::Skipped(_), ..) | (Outcome::Passed, 0, _) | (Outcome::Passed, _, true) => continue,
             _ => None,
         };
         match reason {

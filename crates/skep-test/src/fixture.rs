@@ -185,22 +185,46 @@ pub(crate) fn map<'a>(module: &'a Module, name: &str, node: &Node) -> Result<&'a
 /// Puts elements into a map.
 fn fill(module: &Module, name: &str, node: &Node) -> Result<(), String> {
     let map = map(module, name, node)?;
+    if map.references().is_some() {
+        return named(module, name, node)?.into_iter().try_for_each(|(element, at, key, to)| {
+            let wrong = |text: String| element.error(format!("map {name}: {at}.value: {text}")).to_string();
+            refer(module, map, &key, &to).map_err(wrong)
+        });
+    }
     let json = module.map_json(name).map_err(|error| node.error(error.to_string()).to_string())?;
     for (index, element) in node.list().map_err(|error| error.to_string())?.iter().enumerate() {
-        let wrong = |text: String| element.error(format!("map {name}: {text}")).to_string();
         let value = element.json().map_err(|error| error.to_string())?;
+        let wrong = |text: String| element.error(format!("map {name}: {text}")).to_string();
+        json.insert(&format!("[{index}]"), &value).map_err(|error| wrong(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The elements of a map of programs or maps that a table gives: the node, its place, the key, and the name of what it holds.
+type Named<'a> = (&'a Node, String, Vec<u8>, String);
+
+fn named<'a>(module: &Module, name: &str, node: &'a Node) -> Result<Vec<Named<'a>>, String> {
+    let json = module.map_json(name).map_err(|error| node.error(error.to_string()).to_string())?;
+    let elements = node.list().map_err(|error| error.to_string())?.iter().enumerate();
+    let of = |(index, element): (usize, &'a Node)| {
+        let wrong = |text: String| element.error(format!("map {name}: {text}")).to_string();
         let at = format!("[{index}]");
-        if map.references().is_none() {
-            json.insert(&at, &value).map_err(|error| wrong(error.to_string()))?;
-            continue;
-        }
+        let value = element.json().map_err(|error| error.to_string())?;
         let key = value.get("key").ok_or_else(|| wrong(format!("{at} has no key")))?;
         let key = json.key_from_json(&format!("{at}.key"), key).map_err(|error| wrong(error.to_string()))?;
         let to = value.get("value").and_then(Json::as_str);
         let to = to.ok_or_else(|| wrong(format!("{at}.value: expected the name of a program or map")))?;
-        refer(module, map, &key, to).map_err(|text| wrong(format!("{at}.value: {text}")))?;
-    }
-    Ok(())
+        Ok((element, at, key, to.to_owned()))
+    };
+    elements.map(of).collect()
+}
+
+/// What a test puts into a map of programs or maps: keys and names.
+#[cfg(feature = "kernel")]
+pub(crate) fn references(module: &Module, test: &Test, map: &Map) -> Result<Vec<(Vec<u8>, String)>, String> {
+    let node = test.maps.iter().find(|(name, _)| name == map.name());
+    let elements = node.map_or(Ok(Vec::new()), |(name, node)| named(module, name, node))?;
+    Ok(elements.into_iter().map(|(_, _, key, to)| (key, to)).collect())
 }
 
 /// Puts a program or map into a map, by its name.

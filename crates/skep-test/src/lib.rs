@@ -15,6 +15,11 @@ mod check;
 mod compare;
 mod error;
 mod fixture;
+#[cfg(feature = "kernel")]
+mod kernel;
+#[cfg(not(feature = "kernel"))]
+#[path = "no_kernel.rs"]
+mod kernel;
 mod node;
 mod outcome;
 mod proto;
@@ -32,5 +37,5 @@ pub use error::{Error, TableError};
 pub use outcome::{Counts, Difference, Outcome, Report, TestResult, What};
 pub use report::{json, junit};
 pub use show::{Style, details, summary};
-pub use suite::{Options, Suite};
+pub use suite::{KERNEL, Options, Suite};
 pub use table::check_text;

@@ -43,8 +43,8 @@ pub enum Outcome {
     Failed(Vec<Difference>),
     /// It could not be run: an error of the table, the object or the run.
     Broken(String),
-    /// It skipped itself, or a part of a test in C did.
-    Skipped,
+    /// It skipped itself, or a part of a test in C did; or it cannot be run as it was asked for, and why.
+    Skipped(Option<String>),
 }
 
 /// Something that was not as expected.
@@ -132,7 +132,7 @@ impl Report {
             passed: count(|outcome| matches!(outcome, Outcome::Passed)),
             failed: count(|outcome| matches!(outcome, Outcome::Failed(_))),
             broken: count(|outcome| matches!(outcome, Outcome::Broken(_))),
-            skipped: count(|outcome| matches!(outcome, Outcome::Skipped)),
+            skipped: count(|outcome| matches!(outcome, Outcome::Skipped(_))),
         }
     }
 }

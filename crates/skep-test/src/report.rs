@@ -38,7 +38,8 @@ fn test(result: &TestResult) -> Json {
             test["differences"] = differences.iter().map(difference).collect();
         }
         Outcome::Broken(text) => test["error"] = text.as_str().into(),
-        Outcome::Passed | Outcome::Skipped => {}
+        Outcome::Skipped(Some(reason)) => test["reason"] = reason.as_str().into(),
+        Outcome::Passed | Outcome::Skipped(None) => {}
     }
     test
 }
@@ -48,7 +49,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Passed => "passed",
         Outcome::Failed(_) => "failed",
         Outcome::Broken(_) => "broken",
-        Outcome::Skipped => "skipped",
+        Outcome::Skipped(_) => "skipped",
     }
 }
 
@@ -90,7 +91,7 @@ pub fn junit(report: &Report) -> String {
             of_file().count(),
             count(|outcome| matches!(outcome, Outcome::Failed(_))),
             count(|outcome| matches!(outcome, Outcome::Broken(_))),
-            count(|outcome| matches!(outcome, Outcome::Skipped)),
+            count(|outcome| matches!(outcome, Outcome::Skipped(_))),
         );
         of_file().for_each(|result| case(&mut out, &suite, result));
         out.push_str("  </testsuite>\n");
@@ -107,7 +108,8 @@ fn case(out: &mut String, suite: &str, result: &TestResult) {
     let text = xml(&details(result, Style::default()));
     let body = match &result.outcome {
         Outcome::Passed => String::new(),
-        Outcome::Skipped => "<skipped/>".to_owned(),
+        Outcome::Skipped(None) => "<skipped/>".to_owned(),
+        Outcome::Skipped(Some(reason)) => format!("<skipped message=\"{}\"/>", xml(reason)),
         Outcome::Failed(_) => format!("<failure message=\"not as expected\">{text}</failure>"),
         Outcome::Broken(error) => format!("<error message=\"{}\">{text}</error>", xml(error)),
     };

@@ -6,20 +6,21 @@
 use crate::check::{check, digits, raw_event};
 use crate::compare::{self, Differences};
 use crate::fixture::Fixture;
+use crate::kernel::{self, Kernel};
 use crate::node::unknown;
-use crate::outcome::{Difference, Outcome, Seen, SeenStep};
+use crate::outcome::{Outcome, Seen, SeenStep};
 use crate::ran::{Ran, run_step};
+use crate::suite::Options;
 use crate::table::{Expect, Input, Test};
 use serde_json::Value as Json;
 use skep::{Engine, Module, Object};
 
-/// Runs a test. `bless`: notes what it leaves for expectations that are missing.
-pub(crate) fn test(test: &Test, object: &Object, interp: bool, bless: bool) -> (Outcome, Vec<String>, Seen) {
+/// Runs a test.
+pub(crate) fn test(test: &Test, object: &Object, options: &Options) -> (Outcome, Vec<String>, Seen) {
     let mut seen = Seen { index: test.index, is_case: test.is_case, ..Seen::default() };
     let mut printed = Vec::new();
-    let outcome = match steps(test, object, interp, bless, &mut seen, &mut printed) {
-        Ok(differences) if differences.is_empty() => Outcome::Passed,
-        Ok(differences) => Outcome::Failed(differences),
+    let outcome = match steps(test, object, options, &mut seen, &mut printed) {
+        Ok(outcome) => outcome,
         Err(text) => Outcome::Broken(text),
     };
     (outcome, printed, seen)
@@ -28,24 +29,34 @@ pub(crate) fn test(test: &Test, object: &Object, interp: bool, bless: bool) -> (
 fn steps(
     test: &Test,
     object: &Object,
-    interp: bool,
-    bless: bool,
+    options: &Options,
     seen: &mut Seen,
     printed: &mut Vec<String>,
-) -> Result<Vec<Difference>, String> {
+) -> Result<Outcome, String> {
     let name = program_name(test, object)?;
     let buffer = test.steps.iter().find_map(|step| match &step.input {
         Input::Buffer(bytes) => u32::try_from(bytes.len()).ok(),
         _ => None,
     });
     let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0))?;
-    let engine = if interp || test.interp { Engine::Interpreter } else { Engine::Jit };
+    let mut kernel = None;
+    if options.kernel {
+        let kind = fixture.module.program(&name).map(skep::Program::program_type);
+        if let Some(reason) = kind.and_then(|kind| kernel::cannot(test, object, kind)) {
+            return Ok(Outcome::Skipped(Some(reason)));
+        }
+        kernel = Some(Kernel::load(test, &fixture, &name)?);
+    }
+    let engine = if options.interp || test.interp { Engine::Interpreter } else { Engine::Jit };
     let mut found = Vec::new();
-    let begin = bless.then(|| snapshot(&fixture.module));
+    let begin = options.bless.then(|| snapshot(&fixture.module));
     for (number, step) in (1..).zip(&test.steps) {
-        let before = bless.then(|| snapshot(&fixture.module));
+        let before = options.bless.then(|| snapshot(&fixture.module));
         let start = fixture.printed();
-        let ran = run_step(&mut fixture, &name, step, engine);
+        let ran = match &mut kernel {
+            Some(kernel) => kernel.step(&fixture, step),
+            None => run_step(&mut fixture, &name, step, engine),
+        };
         let lines = fixture.printed_since(start);
         printed.extend(lines.iter().cloned());
         let ran = ran.map_err(|text| match test.steps.len() {
@@ -75,7 +86,7 @@ fn steps(
         seen.at_end = Some(at_end);
         found.extend(into.found);
     }
-    Ok(found)
+    Ok(if found.is_empty() { Outcome::Passed } else { Outcome::Failed(found) })
 }
 
 fn program_name(test: &Test, object: &Object) -> Result<String, String> {

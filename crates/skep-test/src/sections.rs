@@ -120,9 +120,9 @@ fn outcome(result: u32, parts: &proto::Results) -> Outcome {
     match result {
         1 if failed.is_empty() => {
             let skipped = !parts.parts.is_empty() && parts.parts.iter().all(|part| part.status == 3);
-            return if skipped { Outcome::Skipped } else { Outcome::Passed };
+            return if skipped { Outcome::Skipped(None) } else { Outcome::Passed };
         }
-        3 if failed.is_empty() => return Outcome::Skipped,
+        3 if failed.is_empty() => return Outcome::Skipped(None),
         0 => {
             return Outcome::Broken(
                 "the check returned 0, an error: it ended before its first assertion".to_owned(),

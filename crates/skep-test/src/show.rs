@@ -43,7 +43,10 @@ pub fn details(result: &TestResult, style: Style) -> String {
     // A string takes everything.
     let _ = match &result.outcome {
         Outcome::Passed => return out,
-        Outcome::Skipped => return format!("{} {}\n", style.faint("skipped"), place(result)),
+        Outcome::Skipped(reason) => {
+            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {}", skep::escaped(reason)));
+            return format!("{} {}{reason}\n", style.faint("skipped"), place(result));
+        }
         Outcome::Failed(_) => writeln!(out, "{} {}", style.bad("FAILED"), place(result)),
         Outcome::Broken(_) => writeln!(out, "{} {}", style.bad("BROKEN"), place(result)),
     };

@@ -41,6 +41,9 @@ enum Kind {
     Unreadable(String, usize),
 }
 
+/// Whether [`Options::kernel`] is built in: the feature `kernel`.
+pub const KERNEL: bool = cfg!(feature = "kernel");
+
 /// How tests are run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -48,6 +51,9 @@ pub struct Options {
     pub jobs: usize,
     /// Whether all programs are interpreted.
     pub interp: bool,
+    /// Whether the kernel's own BPF runs the programs, one test at a time. It takes the feature `kernel` and the
+    /// capabilities to load programs. Tests that the kernel cannot run are skipped, each with its reason.
+    pub kernel: bool,
     /// Whether to note what [`bless`](crate::bless) writes.
     pub bless: bool,
 }
@@ -143,7 +149,11 @@ impl Suite {
         let began = Instant::now();
         let objects = Objects::default();
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let jobs = if options.jobs == 0 { processors() } else { options.jobs };
+        let jobs = match options.jobs {
+            _ if options.kernel => 1,
+            0 => processors(),
+            jobs => jobs,
+        };
         let jobs = jobs.clamp(1, self.entries.len().max(1));
         // Relaxed: it only deals out numbers; results are handed over by the join at the scope's end.
         let next = AtomicUsize::new(0);
@@ -213,9 +223,13 @@ impl Entry {
         let (outcome, printed, seen) = match &self.kind {
             Kind::Unreadable(text, _) => nothing(Outcome::Broken(text.clone())),
             Kind::Table(test) => match objects.open(&test.object.0) {
-                Ok(object) => run::test(test, &object, options.interp, options.bless),
+                Ok(object) => run::test(test, &object, options),
                 Err(error) => nothing(Outcome::Broken(test.object.1.error(error).to_string())),
             },
+            Kind::Checks(..) if options.kernel => {
+                let reason = "tests in C are run by skep alone";
+                nothing(Outcome::Skipped(Some(reason.to_owned())))
+            }
             Kind::Checks(test, path) => match objects.open(path) {
                 Ok(object) => {
                     let (outcome, log) = sections::run(test, &object, options.interp);

@@ -61,6 +61,14 @@ pub(crate) struct Test {
     pub(crate) at_end: Option<Expect>,
 }
 
+#[cfg(feature = "kernel")]
+impl Test {
+    /// All that is expected, of each step and after them.
+    pub(crate) fn expectations(&self) -> impl Iterator<Item = &Expect> {
+        self.steps.iter().filter_map(|step| step.expect.as_ref()).chain(&self.at_end)
+    }
+}
+
 /// A run, or several with the same input.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {

@@ -20,6 +20,33 @@ fn the_examples_keep_what_their_tests_promise() {
     assert_eq!(interpreted["passed"], report["passed"]);
 }
 
+#[cfg(feature = "kernel")]
+#[test]
+fn what_the_kernel_cannot_run_is_skipped_with_the_reason() {
+    for (test, reason) in [
+        ("seed = 7", "the kernel's random numbers have no seed"),
+        ("clock = '5s'", "the kernel's clock cannot be set"),
+        ("after = '1s'", "the kernel's clock cannot be set"),
+        ("expect.printed = []", "printed lines go to the machine's trace"),
+        ("expect.redirect = 'device 3'", "does not tell where a packet goes"),
+        ("metadata.rx_queue_index = 3", "a test run of the kernel has no rx_queue_index"),
+        ("world = {}", "the kernel has no world"),
+    ] {
+        let (file, _) = table("kernel", &format!("[[test]]\nname = 'x'\npacket = 'eth()'\n{test}\n"));
+        let report = skep(&["test", file.path(), "--kernel", "--json"]).json();
+        assert_eq!(report["tests"][0]["outcome"], "skipped", "{test}: {report}");
+        assert!(report["tests"][0]["reason"].as_str().unwrap().contains(reason), "{test}: {report}");
+    }
+    let report = skep(&["test", "examples/tests/firewall_checks.bpf.o", "--kernel", "--json"]).json();
+    assert_eq!((&report["skipped"], &report["passed"]), (&2.into(), &0.into()), "{report}");
+}
+
+#[cfg(not(feature = "kernel"))]
+#[test]
+fn a_command_without_libbpf_says_how_to_build_one_for_the_kernel() {
+    skep(&["test", "examples/tests", "--kernel"]).refused(2, &["--features kernel", "libelf"]);
+}
+
 #[test]
 fn a_failure_shows_expected_and_found() {
     let (file, _) = table(

@@ -120,6 +120,13 @@ pub struct Event {
     pub bytes: Vec<u8>,
 }
 
+impl Event {
+    /// An event that somebody else has seen, to compare it with those of runs.
+    pub fn new(map: &str, cpu: u32, bytes: &[u8]) -> Self {
+        Self { map: map.to_owned(), cpu, bytes: bytes.to_vec() }
+    }
+}
+
 /// A device in a map of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceTarget {

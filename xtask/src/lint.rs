@@ -63,7 +63,8 @@ pub(crate) fn run() -> Outcome {
         ("house rules", house_rules()),
         (
             "clippy",
-            process::cargo(&[&["clippy"], &EVERYTHING[..], &LIBBPF, &["--", "-D", "warnings"]].concat()).run(),
+            process::cargo(&[&["clippy"], &EVERYTHING[..], &LIBBPF, &["--", "-D", "warnings"]].concat())
+                .run(),
         ),
         ("clippy for aarch64", clippy_for_aarch64()),
         ("fuzzers", fuzzers()),

@@ -173,34 +173,34 @@ fn bless(report: &Report) -> Result<(), Failure> {
 
 /// Runs the tests, and again after each change of their files, until nobody reads what it prints.
 fn watch(args: &Args) -> Result<(), Failure> {
-    let mut files = Vec::new();
     loop {
-        // Where there are no tests now, a change of those that there were may bring them back.
-        let known = [&args.paths[..], &files].concat();
-        let before = changed(&known);
-        let seen = match find(args) {
+        let before = seen(args, &[]);
+        let (files, seen_before) = match find(args) {
             Ok(suite) => {
-                files = suite.files();
-                let seen = changed(&files);
+                let files = suite.files();
+                if seen(args, &[]) != before {
+                    continue; // while they were read
+                }
+                let before = seen(args, &files);
                 if !run(args, &suite)?.1 {
                     return Ok(());
                 }
-                (files.clone(), seen)
+                (files, before)
             }
             Err(Failure::Refused(text) | Failure::Usage(text)) => {
                 output::complaint(&format!("skep: {text}\n"));
-                (known, before)
+                (Vec::new(), before)
             }
             Err(other) => return Err(other),
         };
-        while changed(&seen.0) == seen.1 {
+        while seen(args, &files) == seen_before {
             std::thread::sleep(POLL);
         }
         // A compiler writes an object in several steps: wait until nothing changes any more.
-        let mut last = changed(&seen.0);
+        let mut last = seen(args, &files);
         loop {
             std::thread::sleep(POLL / 3);
-            let now = changed(&seen.0);
+            let now = seen(args, &files);
             if std::mem::replace(&mut last, now.clone()) == now {
                 break;
             }
@@ -208,11 +208,15 @@ fn watch(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Length and time of the last change of each file.
-fn changed(files: &[PathBuf]) -> Vec<Option<(u64, SystemTime)>> {
-    let of = |file: &PathBuf| {
-        let about = std::fs::metadata(file).ok()?;
-        Some((about.len(), about.modified().ok()?))
+/// What `--watch` compares: the tests' files and whatever else below the paths may have tests, each with its length and
+/// the time of its last change.
+fn seen(args: &Args, files: &[PathBuf]) -> Vec<(PathBuf, Option<(u64, SystemTime)>)> {
+    let mut all = skep_test::candidates(&args.paths);
+    all.extend_from_slice(files);
+    let of = |file: PathBuf| {
+        let about = std::fs::metadata(&file).ok();
+        let about = about.and_then(|about| Some((about.len(), about.modified().ok()?)));
+        (file, about)
     };
-    files.iter().map(of).collect()
+    all.into_iter().map(of).collect()
 }

@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// Room for the packet that a program leaves.
 const ROOM: usize = 65_535 + 1_024;
+/// Bytes of the shortest packet of a test run: an Ethernet header.
+const LEAST: usize = 14;
 /// Lines of libbpf's and the verifier's that are shown.
 const LINES: usize = 30;
 /// Metadata that a test run of Linux lets a test give and see: of programs over socket buffers.
@@ -53,8 +55,14 @@ pub(crate) fn cannot(test: &Test, object: &Object, kind: &ProgramType) -> Option
     }
     let is_buffer = matches!(kind.context, Context::Struct(layout) if layout.name == BUFFER);
     for step in &test.steps {
-        if matches!(step.input, Input::Context(_)) {
-            return Some("a context by its fields".to_owned());
+        match &step.input {
+            Input::Context(_) => {
+                return Some("a test run of the kernel has no fields of a context".to_owned());
+            }
+            Input::Packet(bytes) if bytes.len() < LEAST => {
+                return Some(format!("the kernel runs no program on fewer than {LEAST} bytes"));
+            }
+            _ => {}
         }
         let expected = step.expect.iter().flat_map(|expect| &expect.metadata);
         for (name, _) in step.metadata.iter().chain(expected) {
@@ -103,8 +111,7 @@ impl Kernel {
         one.set(cpu);
         sched_setaffinity(None, &one).map_err(|error| format!("cannot stay on a processor: {error}"))?;
         let events = Rc::default();
-        let mut kernel =
-            Self { object, program: program.to_owned(), kind, cpu, before, rings: None, events };
+        let mut kernel = Self { object, program: program.to_owned(), kind, cpu, before, rings: None, events };
         kernel.listen()?;
         kernel.give(test, fixture)?;
         Ok(kernel)
@@ -203,10 +210,7 @@ impl Kernel {
     }
 
     /// The maps that both have.
-    fn both<'a>(
-        &'a self,
-        fixture: &'a Fixture,
-    ) -> impl Iterator<Item = (libbpf_rs::Map<'a>, &'a Arc<Map>)> {
+    fn both<'a>(&'a self, fixture: &'a Fixture) -> impl Iterator<Item = (libbpf_rs::Map<'a>, &'a Arc<Map>)> {
         let ours = |map: &libbpf_rs::Map<'_>| fixture.module.maps().iter().find(|our| same(map.name(), our));
         self.object.maps().filter_map(move |map| ours(&map).map(|our| (map, our)))
     }

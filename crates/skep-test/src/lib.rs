@@ -37,5 +37,5 @@ pub use error::{Error, TableError};
 pub use outcome::{Counts, Difference, Outcome, Report, TestResult, What};
 pub use report::{json, junit};
 pub use show::{Style, details, summary};
-pub use suite::{KERNEL, Options, Suite};
+pub use suite::{KERNEL, Options, Suite, candidates};
 pub use table::check_text;

@@ -44,7 +44,8 @@ pub fn details(result: &TestResult, style: Style) -> String {
     let _ = match &result.outcome {
         Outcome::Passed => return out,
         Outcome::Skipped(reason) => {
-            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {}", skep::escaped(reason)));
+            let reason =
+                reason.as_ref().map_or_else(String::new, |reason| format!(": {}", skep::escaped(reason)));
             return format!("{} {}{reason}\n", style.faint("skipped"), place(result));
         }
         Outcome::Failed(_) => writeln!(out, "{} {}", style.bad("FAILED"), place(result)),

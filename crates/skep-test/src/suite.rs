@@ -250,6 +250,20 @@ impl Entry {
     }
 }
 
+/// The files below paths that [`Suite::find`] would look at, without reading them: when this list changes, there may be
+/// other tests. Paths that cannot be read have none.
+pub fn candidates(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let is_candidate = |file: &PathBuf| {
+        let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        name.ends_with(TABLE) || name.ends_with(".o")
+    };
+    let below = |path: &PathBuf| match path.is_dir() {
+        true => files_below(path).unwrap_or_default().into_iter().filter(is_candidate).collect(),
+        false => vec![path.clone()],
+    };
+    paths.iter().flat_map(below).collect()
+}
+
 /// Whether a file begins as an ELF file for BPF does.
 fn is_bpf(path: &Path) -> bool {
     let mut start = [0; 20];

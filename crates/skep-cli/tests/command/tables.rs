@@ -1,7 +1,10 @@
 //! `skep test`: tables and checks in C.
 
-use crate::{Scratch, object, root, skep};
+use crate::{Scratch, command, object, root, skep};
 use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
 
 /// A table about the firewall, and its file.
 fn table(name: &str, tests: &str) -> (Scratch, String) {
@@ -31,8 +34,10 @@ fn what_the_kernel_cannot_run_is_skipped_with_the_reason() {
         ("expect.redirect = 'device 3'", "does not tell where a packet goes"),
         ("metadata.rx_queue_index = 3", "a test run of the kernel has no rx_queue_index"),
         ("world = {}", "the kernel has no world"),
+        ("hex = '00'", "the kernel runs no program on fewer than 14 bytes"),
     ] {
-        let (file, _) = table("kernel", &format!("[[test]]\nname = 'x'\npacket = 'eth()'\n{test}\n"));
+        let packet = if test.starts_with("hex") { "" } else { "packet = 'eth()'\n" };
+        let (file, _) = table("kernel", &format!("[[test]]\nname = 'x'\n{packet}{test}\n"));
         let report = skep(&["test", file.path(), "--kernel", "--json"]).json();
         assert_eq!(report["tests"][0]["outcome"], "skipped", "{test}: {report}");
         assert!(report["tests"][0]["reason"].as_str().unwrap().contains(reason), "{test}: {report}");
@@ -45,6 +50,36 @@ fn what_the_kernel_cannot_run_is_skipped_with_the_reason() {
 #[test]
 fn a_command_without_libbpf_says_how_to_build_one_for_the_kernel() {
     skep(&["test", "examples/tests", "--kernel"]).refused(2, &["--features kernel", "libelf"]);
+}
+
+#[test]
+fn watching_runs_tests_again_that_came_later_in_a_new_folder() {
+    let (file, text) = table("watched", "[[test]]\nname = 'first'\npacket = 'eth()'\n");
+    let scratch = Scratch::folder("watched-folder");
+    let folder = Path::new(scratch.path());
+    std::fs::copy(file.path(), folder.join("first.test.toml")).unwrap();
+    let mut command = command();
+    command.args(["test", "--watch", scratch.path()]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        while !line.contains("passed") {
+            line.clear();
+            assert!(out.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        line
+    };
+    assert!(next().starts_with("1 passed"));
+    std::fs::create_dir(folder.join("deeper")).unwrap();
+    // Not a moment when half of it is there.
+    std::fs::write(folder.join("second"), text.replace("first", "second")).unwrap();
+    std::fs::rename(folder.join("second"), folder.join("deeper/second.test.toml")).unwrap();
+    assert!(next().starts_with("2 passed"));
+    std::fs::remove_file(folder.join("first.test.toml")).unwrap();
+    assert!(next().starts_with("1 passed"));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

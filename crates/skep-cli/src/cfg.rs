@@ -64,15 +64,29 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let options = args.program.options();
     let program = object.verify_with(&name, options, VerifyOptions::default())?;
     let before = object.linked(&name, options)?.insns;
-    let blocks = blocks(program.insns());
-    let facts = facts::of(&program, &before);
-    let sources = dump::sources(&program);
-    let labels: Vec<_> = blocks.iter().map(|block| label(&program, &facts, &sources, block)).collect();
+    let (blocks, labels) = graph(&program, &before);
     match &args.svg {
         None => output::text(&dot(&name, &labels, &blocks)),
         Some(path) if is_stdin(path) => output::text(&svg::picture(&name, &labels, &blocks)),
         Some(path) => output::file(path, svg::picture(&name, &labels, &blocks)),
     }
+}
+
+/// The drawing of a program that had those instructions before it was verified.
+pub(crate) fn drawing(program: &Verified, before: &[Insn]) -> String {
+    let (blocks, labels) = graph(program, before);
+    svg::picture(program.name(), &labels, &blocks)
+}
+
+/// The lines of a block, and whether a path reaches it.
+type Label = (Vec<String>, bool);
+
+fn graph(program: &Verified, before: &[Insn]) -> (Vec<Block>, Vec<Label>) {
+    let blocks = blocks(program.insns());
+    let facts = facts::of(program, before);
+    let sources = dump::sources(program);
+    let labels = blocks.iter().map(|block| label(program, &facts, &sources, block)).collect();
+    (blocks, labels)
 }
 
 /// The slots that follow an instruction in a run of its function.
@@ -112,13 +126,7 @@ fn blocks(insns: &[Insn]) -> Vec<Block> {
         .collect()
 }
 
-/// The lines of a block, as people read them, and whether a path reaches it.
-fn label(
-    program: &Verified,
-    facts: &[facts::Line],
-    sources: &[Option<String>],
-    block: &Block,
-) -> (Vec<String>, bool) {
+fn label(program: &Verified, facts: &[facts::Line], sources: &[Option<String>], block: &Block) -> Label {
     let mut label = Vec::new();
     if let Some(function) = program.functions().iter().find(|it| it.start as usize == block.start) {
         label.push(format!("{}:", function.name));
@@ -140,7 +148,7 @@ fn label(
 }
 
 /// The graph in Graphviz's language.
-fn dot(name: &str, labels: &[(Vec<String>, bool)], blocks: &[Block]) -> String {
+fn dot(name: &str, labels: &[Label], blocks: &[Block]) -> String {
     let mut out = format!("digraph \"{}\" {{\n", escaped(name));
     out.push_str("  node [shape=box, fontname=\"monospace\", fontsize=10];\n");
     for (block, (lines, reached)) in blocks.iter().zip(labels) {

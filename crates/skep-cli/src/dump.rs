@@ -48,13 +48,13 @@ enum Form {
 
 /// One line of a dump.
 #[derive(serde::Serialize)]
-struct Line {
+pub(crate) struct Line {
     /// Slot, or address.
-    at: u64,
-    text: String,
+    pub(crate) at: u64,
+    pub(crate) text: String,
     /// The source line or function that starts here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
+    pub(crate) source: Option<String>,
 }
 
 /// Runs the command.
@@ -122,7 +122,8 @@ fn headings(program: &Verified) -> Vec<Option<String>> {
     headings
 }
 
-fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
+/// The instructions of a program that had others before it was verified, with what is known of each.
+pub(crate) fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
     let mut facts = facts::of(program, before).into_iter().peekable();
     let mut headings = headings(program);
     let mut dump = Vec::with_capacity(program.insns().len());
@@ -190,7 +191,12 @@ fn placed(headings: Vec<Option<String>>, offsets: &[u32], pieces: &[(u32, u32)])
     all
 }
 
-fn jited(runtime: &Runtime, program: &Program, other: Option<Target>) -> Result<Vec<Line>, Failure> {
+/// The machine code of a program, for this machine or another architecture.
+pub(crate) fn jited(
+    runtime: &Runtime,
+    program: &Program,
+    other: Option<Target>,
+) -> Result<Vec<Line>, Failure> {
     let architecture = other.map_or(std::env::consts::ARCH, Target::name);
     let Some(disassemble) = arch::disassembler(architecture) else {
         return Err(Failure::Refused(format!("no disassembler for {architecture}")));

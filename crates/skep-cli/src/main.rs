@@ -25,6 +25,7 @@ mod measure;
 mod object;
 mod output;
 mod pack;
+mod page;
 mod report;
 mod run;
 mod samples;
@@ -75,6 +76,8 @@ enum Command {
     Map(Map),
     /// Print or draw the basic blocks of a program after verification.
     Cfg(cfg::Args),
+    /// Write pages about an object, to read in a browser: programs, maps, control flow, facts, machine code.
+    Report(page::Args),
     /// Generate code for hosts.
     #[command(subcommand)]
     Gen(Gen),
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Prog(Prog::List(args)) => list::programs(&args),
         Command::Map(Map::List(args)) => list::maps(&args),
         Command::Cfg(args) => cfg::main(&args),
+        Command::Report(args) => page::main(&args),
         Command::Gen(Gen::Skeleton(args)) => skeleton::main(&args),
         Command::Header(args) => header::main(&args),
         Command::Pack(args) => pack::main(&args),

@@ -83,6 +83,23 @@ impl Kind {
     }
 }
 
+/// The drawing of the packs after one load of an object.
+pub(crate) fn drawing(object: &Path, data_len: u32) -> Result<String, Failure> {
+    let one = Show {
+        objects: vec![object.to_owned()],
+        copies: 1,
+        churn: 0,
+        data_len,
+        svg: None,
+        backing: None,
+        no_huge: false,
+        promote: false,
+        random: false,
+        json: false,
+    };
+    svg::draw(&host::run(&one)?).map_err(|error| Failure::Refused(error.to_string()))
+}
+
 /// Runs the command.
 pub(crate) fn main(pack: &Pack) -> Result<(), Failure> {
     let Pack::Show(args) = pack;

@@ -184,7 +184,7 @@ pub use skep_maps::{
     SampleFields, SharedTable, SharedValues, Unfrozen, UpdateFlags, UserRingBuffer, UserSample,
 };
 pub use skep_text::{self as text, Occupancy};
-pub use skep_verifier::{Abilities, Refusal, Step, Verified, Why};
+pub use skep_verifier::{Abilities, FunctionFacts, Refusal, Step, Verified, Why};
 pub use slot::OpsSlot;
 pub use socket::{socket_member, socket_of};
 pub use stats::{Bucket, Histogram, RunStats};

@@ -8,6 +8,7 @@ mod kernels;
 #[cfg(feature = "attach")]
 mod live;
 mod pack;
+mod pages;
 mod refusals;
 mod runs;
 #[cfg(feature = "signatures")]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use skep_isa::{Imm64, Insn};
 
-use crate::EndsLink;
+use crate::{CountsLink, EndsLink};
 
 /// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed`, `thrown` and
 /// `units`.
@@ -251,6 +251,8 @@ pub struct Linkage {
     pub kept: Option<Arc<dyn Any + Send + Sync>>,
     /// How runs end early, if they do.
     pub ends: Option<EndsLink>,
+    /// Where what the program executes is counted, if it is. It is of one program, unlike the rest.
+    pub counts: Option<CountsLink>,
     /// The state of helpers that have one, by number, sorted.
     pub states: Vec<(u32, Arc<dyn Any + Send + Sync>)>,
 }

@@ -8,6 +8,7 @@
 mod arch;
 mod attach;
 mod context;
+mod counts;
 mod ends;
 mod env;
 mod format;
@@ -27,6 +28,7 @@ mod types;
 
 pub use attach::{WRITABLE_MEMBERS, WritableMember};
 pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
+pub use counts::{BranchCount, CountsLink};
 pub use ends::{EndsLink, MAX_WEIGHT, call_weight, round_weights};
 pub use env::{
     ArenaLink, CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable,

@@ -6,6 +6,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_text::Loads;
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::arena::place;
 use crate::{EnterFunction, Error, FindProgram};
@@ -103,6 +104,22 @@ impl Code {
         let code = Self { parts, linkage: linkage.clone(), find: None, enter: None, loads, arena, weights };
         code.check_depth()?;
         Ok(code)
+    }
+
+    /// Counts that control reaches a slot, if it is a head ([`skep_abi::CountsLink`]).
+    #[inline]
+    pub(crate) fn count(&self, slot: usize) {
+        if let Some(head) = self.linkage.counts.as_ref().and_then(|counts| counts.head(slot)) {
+            head.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts that the condition of a jump does not hold.
+    #[inline]
+    pub(crate) fn count_passed(&self, slot: usize) {
+        if let Some(passed) = self.linkage.counts.as_ref().and_then(|counts| counts.passed(slot)) {
+            passed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// What is charged when control reaches a slot.

@@ -319,6 +319,7 @@ unsafe fn execute<W: Watch>(
         if unsafe { charged(code, env, code.weight(slot)) } {
             return Ok(0);
         }
+        code.count(slot);
         // SAFETY: the caller's promise; this reference is dropped before a helper runs.
         let watch = unsafe { &mut *(*machine).watch };
         watch.step(slot, insn, &mut regs)?;
@@ -395,6 +396,8 @@ unsafe fn execute<W: Watch>(
                 if semantics::holds(width, cond, regs[dst.index()], value(&regs, src)) {
                     next = target(slot, offset.into());
                     watch.jump(slot, next)?;
+                } else {
+                    code.count_passed(slot);
                 }
             }
             Insn::Call { target: CallTarget::Helper(id) } if code.is_tail_call(id) => {
@@ -493,7 +496,10 @@ unsafe fn execute<W: Watch>(
                     next = target(slot, offset.into());
                     watch.jump(slot, next)?;
                 }
-                left => iterations_left[depth] = left - 1,
+                left => {
+                    iterations_left[depth] = left - 1;
+                    code.count_passed(slot);
+                }
             },
             Insn::LoadPacket { size, base: from, imm } => {
                 let start = match from {

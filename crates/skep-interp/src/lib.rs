@@ -17,6 +17,7 @@
 
 mod arena;
 mod code;
+mod counting;
 mod exec;
 mod maps;
 mod memory;
@@ -227,6 +228,23 @@ impl Interpreter {
         let Ok(result) =
             unsafe { exec::run_function(&self.code, slot as usize, args, env, &mut exec::Unwatched, true) };
         Some(result)
+    }
+
+    /// Runs the program as [`Interpreter::run`] does, and adds one to an element of `executions` for each instruction
+    /// that is executed, by slot. Targets of tail calls are not counted. For tests of what counts by other means.
+    ///
+    /// # Panics
+    ///
+    /// If `executions` has fewer elements than the program has slots.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Interpreter::run`].
+    pub unsafe fn run_counted(&self, r1: u64, r2: u64, env: &mut RunEnv, executions: &mut [u64]) -> u64 {
+        let mut watch = counting::Counting { executions };
+        // SAFETY: this function's contract.
+        let Ok(result) = unsafe { exec::run(&self.code, r1, r2, env, &mut watch) };
+        result
     }
 
     /// Runs the program and checks every step. If its verification recorded its states ([`Verified::recorded`]),

@@ -16,7 +16,10 @@ mod labels;
 mod operands;
 mod packet;
 
+use skep_abi::CountsLink;
 use skep_isa::{AluOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width};
+
+use std::sync::atomic::AtomicU64;
 
 use crate::ends::After;
 use crate::error::Error;
@@ -228,6 +231,7 @@ impl<A: Arch> Lowering<'_, A> {
                 continue;
             }
             self.charge(self.plan.ends.weight(slot));
+            self.count(self.counts().and_then(|counts| counts.head(slot)).map(std::ptr::from_ref));
             let done = if self.live.is_dead(slot, what) {
                 // No code. The known bits still describe what the register holds, and no one reads it.
                 Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
@@ -248,12 +252,25 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.code().bind(self.labels.slot(passed));
             }
             slot += done.slots;
+            self.count(self.counts().and_then(|counts| counts.passed(slot - 1)).map(std::ptr::from_ref));
             if done.falls_through && (slot >= end || !self.plan.reached(slot)) {
                 self.emit.trap();
             }
         }
         self.emit_polls();
         Ok(())
+    }
+
+    /// Where executions are counted, if they are.
+    fn counts(&self) -> Option<&CountsLink> {
+        self.parts.linkage.counts.as_ref()
+    }
+
+    /// Adds one to a counter, which lives as long as the linkage, and so longer than the code.
+    fn count(&mut self, counter: Option<*const AtomicU64>) {
+        if let Some(counter) = counter {
+            self.emit.add_one(counter.expose_provenance() as u64);
+        }
     }
 
     /// A tail call into a program that counts tail calls passes the buffer, and not its length.
@@ -437,8 +454,9 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
+    /// Whether a jump to this slot leaves the function. An exit that is counted must be reached.
     fn is_exit(&self, slot: usize) -> bool {
-        self.plan.reached(slot) && self.parts.insns[slot] == Insn::Exit
+        self.counts().is_none() && self.plan.reached(slot) && self.parts.insns[slot] == Insn::Exit
     }
 
     /// The instruction in this slot, if it can only be reached from the previous one. Accesses to an arena are not

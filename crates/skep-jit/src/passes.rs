@@ -74,7 +74,14 @@ struct Code<'a, 's> {
 pub(crate) fn rewrite<'a>(parts: Parts<'a>, options: Options) -> Option<Rewritten<'a>> {
     let passes = options.passes;
     let Options { blind_constants, mask_speculation, order_reloads, .. } = options;
-    if blind_constants || mask_speculation || order_reloads || passes == crate::options::Passes::NONE {
+    // Each instruction that is counted has one place.
+    let is_counted = parts.linkage.counts.is_some();
+    if is_counted
+        || blind_constants
+        || mask_speculation
+        || order_reloads
+        || passes == crate::options::Passes::NONE
+    {
         return None;
     }
     let merged = if passes.loads { loads::merge(&parts) } else { None };

@@ -253,6 +253,9 @@ impl Plan {
                 // Not taken together with what is before it, also where only that leads to a copy of a loop's head.
                 self.slots[slot].flags |= flag::TARGET;
             }
+            if parts.linkage.counts.as_ref().is_some_and(|counts| counts.begins(slot)) {
+                self.slots[slot].flags |= flag::TARGET;
+            }
             let entry = &mut self.slots[slot];
             (entry.reads, entry.writes) = (reads, writes);
             if let Insn::Alu { .. } = insn {

@@ -303,6 +303,9 @@ pub(crate) trait Calls {
     /// that makes it negative. Only scratch registers change.
     fn charge(&mut self, weight: u32, negative: Label);
 
+    /// Adds one to the 64-bit number at that address, in several steps. Only scratch registers change.
+    fn add_one(&mut self, address: u64);
+
     /// Calls the function at that address with the environment, in a function that calls. Control goes to the label if
     /// it returns 0. Only scratch registers change.
     fn poll(&mut self, address: u64, go_on: Label);

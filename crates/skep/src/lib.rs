@@ -170,7 +170,7 @@ pub use module::{Module, UnusedMap};
 pub use object::{Object, ProgramOptions, Variable, VerifyOptions};
 pub use ops::{OpsArg, OpsMember, OpsTable};
 pub use packet::{Checksum, Copied, Event, Outcome, Packet, PacketInfo, Redirect, Sysctl, Tunnel, Vlan};
-pub use program::{Program, WithState};
+pub use program::{Coverage, CoveredLine, Program, WithState};
 pub use runtime::{Runtime, RuntimeBuilder, escaped};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;

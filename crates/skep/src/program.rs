@@ -32,9 +32,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 mod call;
+mod coverage;
 mod with_state;
 
 pub(crate) use call::Call;
+pub use coverage::{Coverage, CoveredLine};
 pub use with_state::WithState;
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
@@ -74,6 +76,7 @@ impl Program {
         (types, tenant): (Option<Arc<Btf>>, Option<&Arc<Tenant>>),
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
+        let linkage = if shared.coverage { coverage::counted(&verified, &linkage) } else { linkage };
         let charge = match tenant {
             Some(tenant) => shared.charging(|| tenant.charge_program())?,
             None => Charge::default(),

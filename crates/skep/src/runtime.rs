@@ -41,6 +41,7 @@ pub struct RuntimeBuilder {
     map_memory: u64,
     shares_maps: bool,
     max_walked: u64,
+    coverage: bool,
     privileged: bool,
     untrusted: bool,
     granularity: Option<u64>,
@@ -267,6 +268,17 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Counts what programs execute: instructions, source lines and the sides of conditional jumps
+    /// ([`Program::coverage`](crate::Program::coverage)), in compiled code and in the interpreter, without any change of the
+    /// object. Off by default, and then nothing of it is in the code.
+    ///
+    /// Counted code takes more time and memory, and the [passes](skep_jit::Passes) of the compiler are off.
+    #[must_use]
+    pub fn coverage(mut self, coverage: bool) -> Self {
+        self.coverage = coverage;
+        self
+    }
+
     /// Lets addresses leave all programs as numbers, as Linux allows its root user (`CAP_PERFMON`): in results, in maps
     /// and packets, by comparisons, arithmetic and masks on pointers, and from what is left of a pointer in the stack.
     /// Default: only programs that trace the host may do that.
@@ -484,6 +496,7 @@ impl RuntimeBuilder {
                 map_memory: self.map_memory,
                 shares_maps: self.shares_maps,
                 max_walked: self.max_walked,
+                coverage: self.coverage,
                 privileged: self.privileged,
                 confined: self.untrusted,
                 policy: self.policy,
@@ -531,6 +544,7 @@ impl Default for RuntimeBuilder {
             map_memory: 4 << 30,
             shares_maps: false,
             max_walked: skep_verifier::Config::default().max_walked,
+            coverage: false,
             privileged: false,
             untrusted: false,
             granularity: None,

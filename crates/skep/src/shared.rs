@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) shares_maps: bool,
     /// The most instructions that the verifier walks for one program.
     pub(crate) max_walked: u64,
+    /// Whether what programs execute is counted.
+    pub(crate) coverage: bool,
     /// Whether addresses may leave all programs.
     pub(crate) privileged: bool,
     /// Whether addresses may leave no program.

@@ -5,6 +5,7 @@ mod common;
 
 mod attacks;
 mod control;
+mod counts;
 mod early;
 mod every_instruction;
 mod exceptions;

@@ -7,6 +7,7 @@ pub(crate) mod bpf;
 use std::cell::Cell;
 use std::sync::Once;
 
+use skep_abi::{CountsLink, Linkage};
 use skep_interp::{Interpreter, Reason, Regions, Violation};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::{Compiled, Options};
@@ -60,6 +61,8 @@ pub(crate) struct Lab {
     keep_hints: bool,
     /// How many instructions a run in checking mode may execute.
     pub(crate) fuel: u64,
+    /// What counts the executions of the next program that is prepared.
+    pub(crate) counts: Option<CountsLink>,
     /// The host's services for compiled code.
     pub(crate) options: Options,
     arena: Arena,
@@ -76,17 +79,22 @@ impl Lab {
             hints: Vec::new(),
             keep_hints: false,
             fuel: 2_000_000,
+            counts: None,
             options: Options::default(),
             arena,
         }
     }
 
+    fn linkage(&self) -> Linkage {
+        Linkage { counts: self.counts.clone(), ..self.host.linkage().clone() }
+    }
+
     pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
-        Interpreter::new(program, self.host.linkage()).map_err(|error| format!("interpreter: {error}"))
+        Interpreter::new(program, &self.linkage()).map_err(|error| format!("interpreter: {error}"))
     }
 
     pub(crate) fn compiled(&self, program: &Verified) -> Result<Compiled, String> {
-        skep_jit::compile(program, self.host.linkage(), self.options, &self.arena)
+        skep_jit::compile(program, &self.linkage(), self.options, &self.arena)
             .map_err(|error| format!("compiler: {error}"))
     }
 

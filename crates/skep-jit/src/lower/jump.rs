@@ -21,8 +21,8 @@ impl<A: Arch> Lowering<'_, A> {
         // A jump to a jump takes the latter's target. The number of steps is bounded, since jumps may form a cycle.
         for _ in 0..4 {
             match self.parts.insns.get(slot) {
-                // A round of that loop must be charged.
-                _ if self.plan.ends.weight(slot) > 0 => break,
+                // A round of that loop must be charged, and what is counted must be reached.
+                _ if self.plan.ends.weight(slot) > 0 || self.counts().is_some() => break,
                 Some(&Insn::Jump { offset, .. }) if self.plan.reached(slot) => slot = target(slot, offset),
                 _ => break,
             }

@@ -91,6 +91,13 @@ impl Calls for Emitter<'_> {
         self.code.fragment(Fragment::Jump { jump: Jump::Flags(Cc::Mi), target: negative });
     }
 
+    fn add_one(&mut self, address: u64) {
+        self.address(SCRATCH2, address);
+        self.put(encode::load(Size::B8, None, SCRATCH, Mem::At(SCRATCH2, 0)));
+        self.add_imm(Width::W64, SCRATCH, SCRATCH, 1);
+        self.put(encode::store(Size::B8, SCRATCH, Mem::At(SCRATCH2, 0)));
+    }
+
     fn poll(&mut self, address: u64, go_on: Label) {
         const CLOBBERED: [(Gpr, Gpr); 3] = [(Gpr::X0, Gpr::X1), (Gpr::X2, Gpr::X3), (Gpr::X4, Gpr::X7)];
         for (a, b) in CLOBBERED {

@@ -69,6 +69,11 @@ impl Calls for Emitter<'_> {
         self.code.fragment(Fragment::Jump { jump: Jump::If(Cc::Negative), target: negative });
     }
 
+    fn add_one(&mut self, address: u64) {
+        self.address(SCRATCH, address);
+        self.put(encode::alu_mi(Group1::Add, Width::W64, Mem::at(SCRATCH, 0), 1));
+    }
+
     fn poll(&mut self, address: u64, go_on: Label) {
         // An even number, so that the stack stays aligned.
         const CLOBBERED: [Gpr; 6] = [Gpr::RAX, Gpr::RDI, Gpr::RSI, Gpr::RDX, Gpr::RCX, Gpr::R8];

@@ -167,8 +167,9 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-test/src",
         &[
-            "captures", "error", "node", "outcome", "proto", "table", "fixture", "compare", "ran", "check",
-            "run", "sections", "suite", "show", "report", "bless",
+            "captures", "error", "options", "covered", "node", "outcome", "proto", "table", "fixture",
+            "compare", "ran", "kernel", "check", "run", "sections", "suite", "show", "report", "coverage",
+            "bless",
         ],
     ),
     (

@@ -29,7 +29,7 @@ const BPF: &str = "compiling the BPF examples";
 const CLIENTS: &str = "applications under the supervisor";
 const PYTHON: &str = "the Python package";
 
-const NEEDS: [Need; 15] = [
+const NEEDS: [Need; 16] = [
     Need { file: "clang-19", package: "clang-19", purpose: BPF },
     Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
     Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
@@ -44,6 +44,7 @@ const NEEDS: [Need; 15] = [
     Need { file: "pkg-config", package: "pkg-config", purpose: CLIENTS },
     Need { file: "ip", package: "iproute2", purpose: "programs on live traffic" },
     Need { file: "strace", package: "strace", purpose: CLIENTS },
+    Need { file: "genhtml", package: "lcov", purpose: "what readers of lcov's files say of coverage" },
     Need { file: VENV, package: "python3-venv", purpose: PYTHON },
 ];
 

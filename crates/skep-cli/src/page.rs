@@ -8,9 +8,12 @@
 //! Each page stands alone: no script, nothing that is loaded from elsewhere, light and dark as the browser wishes.
 //! Names come from objects, so they are only written through [`maud`], which escapes them.
 
+mod coverage;
 mod graph;
 mod look;
 mod program;
+
+pub(crate) use coverage::coverage;
 
 use crate::failure::Failure;
 use crate::object;

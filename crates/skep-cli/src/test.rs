@@ -6,8 +6,9 @@
 use crate::capture::Reader;
 use crate::failure::Failure;
 use crate::output;
+use crate::page;
 use indicatif::ProgressBar;
-use skep_test::{Captures, Options, Outcome, Report, Style, Suite, TestResult};
+use skep_test::{Captures, Coverage, Options, Outcome, Report, Style, Suite, TestResult};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,6 +25,7 @@ Examples:
   skep test tests --filter telnet               tests with that in name or file
   skep test tests --bless                       write expectations that are missing or do not hold
   skep test tests --watch                       again whenever an object or a table changes
+  skep test tests --html coverage               which lines of the programs the tests execute
   skep test tests --kernel                      by the kernel's own BPF
   skep test tests --junit report.xml            for a CI server
 
@@ -54,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     interp: bool,
     /// Let the kernel's own BPF run the tables (BPF_PROG_TEST_RUN), one test at a time. Needs root.
-    #[arg(long, conflicts_with_all = ["interp", "bless", "list"])]
+    #[arg(long, conflicts_with_all = ["interp", "bless", "list", "coverage", "lcov", "cobertura", "html"])]
     kernel: bool,
     /// Write expectations into the tables that are missing or do not hold.
     #[arg(long, conflicts_with_all = ["list", "watch"])]
@@ -62,6 +64,18 @@ pub(crate) struct Args {
     /// Run again whenever a table, an object or a test's file changes, until interrupted.
     #[arg(long, conflicts_with_all = ["list", "json"])]
     watch: bool,
+    /// Say how many source lines and branches the tests have executed.
+    #[arg(long)]
+    coverage: bool,
+    /// Write what was executed in the format of lcov to this file.
+    #[arg(long, value_name = "FILE")]
+    lcov: Option<PathBuf>,
+    /// Write what was executed in the format of Cobertura to this file.
+    #[arg(long, value_name = "FILE")]
+    cobertura: Option<PathBuf>,
+    /// Write what was executed as pages for a browser into this folder.
+    #[arg(long, value_name = "DIR")]
+    html: Option<PathBuf>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -140,21 +154,58 @@ fn run(args: &Args, suite: &Suite) -> Result<(Report, bool), Failure> {
     let style = Style { colours: output::is_colourful() };
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new(suite.len() as u64);
-    let options = Options { jobs: args.jobs, interp: args.interp, kernel: args.kernel, bless: args.bless };
+    let options = Options {
+        jobs: args.jobs,
+        interp: args.interp,
+        kernel: args.kernel,
+        coverage: args.covers(),
+        bless: args.bless,
+    };
     let report = suite.run(&options, &|_: &TestResult| bar.inc(1));
     bar.finish_and_clear();
+    let coverage = args.covers().then(|| Coverage::of(&report));
     let is_read = if args.json {
-        output::text(&format!("{:#}\n", skep_test::json(&report)))?;
+        let mut document = skep_test::json(&report);
+        if let Some((coverage, _)) = &coverage {
+            document["coverage"] = coverage.json();
+        }
+        output::text(&format!("{document:#}\n"))?;
         true
     } else {
         let shown = report.results.iter().map(|result| skep_test::details(result, style));
         let shown: String = shown.filter(|text| !text.is_empty()).map(|text| format!("{text}\n")).collect();
-        output::coloured(&format!("{shown}{}\n", skep_test::summary(&report, style)))?
+        let covered = coverage.as_ref().map_or_else(String::new, |(coverage, _)| coverage.summary());
+        output::coloured(&format!("{shown}{covered}{}\n", skep_test::summary(&report, style)))?
     };
+    if let Some((coverage, programs)) = &coverage {
+        written(args, coverage, programs)?;
+    }
     if let Some(path) = &args.junit {
         output::file(path, skep_test::junit(&report).as_bytes())?;
     }
     Ok((report, is_read))
+}
+
+impl Args {
+    /// Whether what programs execute is counted.
+    fn covers(&self) -> bool {
+        self.coverage || self.lcov.is_some() || self.cobertura.is_some() || self.html.is_some()
+    }
+}
+
+/// Writes what was executed, as it was asked for.
+fn written(args: &Args, coverage: &Coverage, programs: &[(PathBuf, String)]) -> Result<(), Failure> {
+    if let Some(path) = &args.lcov {
+        output::file(path, coverage.lcov())?;
+    }
+    if let Some(path) = &args.cobertura {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        output::file(path, coverage.cobertura(now.map_or(0, |now| now.as_secs())))?;
+    }
+    match &args.html {
+        Some(folder) => page::coverage(coverage, programs, folder),
+        None => Ok(()),
+    }
 }
 
 fn bless(report: &Report) -> Result<(), Failure> {

@@ -13,6 +13,8 @@ mod bless;
 mod captures;
 mod check;
 mod compare;
+mod coverage;
+mod covered;
 mod error;
 mod fixture;
 #[cfg(feature = "kernel")]
@@ -21,6 +23,7 @@ mod kernel;
 #[path = "no_kernel.rs"]
 mod kernel;
 mod node;
+mod options;
 mod outcome;
 mod proto;
 mod ran;
@@ -33,9 +36,11 @@ mod table;
 
 pub use bless::{Blessed, bless};
 pub use captures::Captures;
+pub use coverage::{Coverage, FileCoverage, LineCoverage, Share};
 pub use error::{Error, TableError};
+pub use options::{KERNEL, Options};
 pub use outcome::{Counts, Difference, Outcome, Report, TestResult, What};
 pub use report::{json, junit};
 pub use show::{Style, details, summary};
-pub use suite::{KERNEL, Options, Suite, candidates};
+pub use suite::{Suite, candidates};
 pub use table::check_text;

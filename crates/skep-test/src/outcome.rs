@@ -1,5 +1,6 @@
 //! What tests have found.
 
+use crate::covered::Covered;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub struct TestResult {
     pub elapsed: Duration,
     /// For [`bless`](crate::bless).
     pub(crate) seen: Seen,
+    /// For [`Coverage`](crate::Coverage).
+    pub(crate) covered: Vec<Covered>,
 }
 
 /// How a test ended.

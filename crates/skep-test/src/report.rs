@@ -120,7 +120,7 @@ fn case(out: &mut String, suite: &str, result: &TestResult) {
 }
 
 /// Text in XML. Characters that XML cannot have are shown as a question mark.
-fn xml(text: &str) -> String {
+pub(crate) fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

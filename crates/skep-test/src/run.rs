@@ -5,21 +5,27 @@
 
 use crate::check::{check, digits, raw_event};
 use crate::compare::{self, Differences};
+use crate::covered::{self, Covered};
 use crate::fixture::Fixture;
 use crate::kernel::{self, Kernel};
 use crate::node::unknown;
+use crate::options::Options;
 use crate::outcome::{Outcome, Seen, SeenStep};
 use crate::ran::{Ran, run_step};
-use crate::suite::Options;
 use crate::table::{Expect, Input, Test};
 use serde_json::Value as Json;
 use skep::{Engine, Module, Object};
 
 /// Runs a test.
-pub(crate) fn test(test: &Test, object: &Object, options: &Options) -> (Outcome, Vec<String>, Seen) {
+pub(crate) fn test(
+    test: &Test,
+    object: &Object,
+    options: &Options,
+    covered: &mut Vec<Covered>,
+) -> (Outcome, Vec<String>, Seen) {
     let mut seen = Seen { index: test.index, is_case: test.is_case, ..Seen::default() };
     let mut printed = Vec::new();
-    let outcome = match steps(test, object, options, &mut seen, &mut printed) {
+    let outcome = match steps(test, object, options, &mut seen, (&mut printed, covered)) {
         Ok(outcome) => outcome,
         Err(text) => Outcome::Broken(text),
     };
@@ -31,14 +37,14 @@ fn steps(
     object: &Object,
     options: &Options,
     seen: &mut Seen,
-    printed: &mut Vec<String>,
+    (printed, covered): (&mut Vec<String>, &mut Vec<Covered>),
 ) -> Result<Outcome, String> {
     let name = program_name(test, object)?;
     let buffer = test.steps.iter().find_map(|step| match &step.input {
         Input::Buffer(bytes) => u32::try_from(bytes.len()).ok(),
         _ => None,
     });
-    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0))?;
+    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0), options.coverage)?;
     let mut kernel = None;
     if options.kernel {
         let kind = fixture.module.program(&name).map(skep::Program::program_type);
@@ -59,6 +65,9 @@ fn steps(
         };
         let lines = fixture.printed_since(start);
         printed.extend(lines.iter().cloned());
+        if number == test.steps.len() || ran.is_err() {
+            *covered = covered::of_module(&test.object.0, &fixture.module);
+        }
         let ran = ran.map_err(|text| match test.steps.len() {
             1 => text,
             _ => format!("step {number}: {text}"),

@@ -9,8 +9,10 @@
 //! The stages of a test run one after the other on one packet and with the same maps. The map `suite_result_map`, if
 //! the object has one, holds results of parts and log lines, as a message in the encoding of Protocol Buffers.
 
+use crate::covered::{self, Covered};
 use crate::error::Error;
 use crate::fixture;
+use crate::options::Options;
 use crate::outcome::{Difference, Outcome, What};
 use crate::proto;
 use skep::{Engine, Object, Packet};
@@ -60,23 +62,35 @@ pub(crate) fn tests(path: &Path, bytes: &[u8]) -> Result<Vec<Checks>, Error> {
 }
 
 /// Runs a test. Returns its log beside its outcome.
-pub(crate) fn run(test: &Checks, object: &Object, interp: bool) -> (Outcome, Vec<String>) {
-    match stages(test, object, interp) {
+pub(crate) fn run(
+    test: &Checks,
+    object: &Object,
+    path: &Path,
+    options: &Options,
+    covered: &mut Vec<Covered>,
+) -> (Outcome, Vec<String>) {
+    match stages(test, object, path, options, covered) {
         Ok(done) => done,
         Err(text) => (Outcome::Broken(text), Vec::new()),
     }
 }
 
-fn stages(test: &Checks, object: &Object, interp: bool) -> Result<(Outcome, Vec<String>), String> {
+fn stages(
+    test: &Checks,
+    object: &Object,
+    path: &Path,
+    options: &Options,
+    covered: &mut Vec<Covered>,
+) -> Result<(Outcome, Vec<String>), String> {
     let text = |error: skep::Error| error.to_string();
     let world = fixture::plain_world();
     let lines = fixture::Lines::default();
-    let runtime = fixture::runtime(&world, &lines)?;
+    let runtime = fixture::runtime(&world, &lines, options.coverage)?;
     let before = [&test.pktgen, &test.setup].into_iter().flatten();
     let linker =
         before.clone().fold(runtime.linker(object).only(&test.check), |linker, name| linker.and(name));
     let module = linker.load().map_err(text)?;
-    let engine = if interp { Engine::Interpreter } else { Engine::Jit };
+    let engine = if options.interp { Engine::Interpreter } else { Engine::Jit };
     let mut packet = Packet::new(&[0; PACKET]);
     let run = |name: &str, packet: &mut Packet| {
         let program = module.program(name).ok_or_else(|| format!("no program {name}"))?;
@@ -96,7 +110,9 @@ fn stages(test: &Checks, object: &Object, interp: bool) -> Result<(Outcome, Vec<
         let whole = [&status.to_ne_bytes()[..], packet.bytes()].concat();
         packet.set(&whole);
     }
-    let result = run(&test.check, &mut packet)?;
+    let result = run(&test.check, &mut packet);
+    *covered = covered::of_module(path, &module);
+    let result = result?;
     let mut log = lines.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let parts = match module.map(RESULTS).map(|map| map.lookup(&0u32.to_ne_bytes())) {
         Some(Ok(Some(bytes))) => proto::results(&bytes),

@@ -2,6 +2,7 @@
 
 use crate::captures::Captures;
 use crate::error::Error;
+use crate::options::Options;
 use crate::outcome::{Outcome, Report, Seen, TestResult};
 use crate::run;
 use crate::sections::{self, Checks};
@@ -39,23 +40,6 @@ enum Kind {
     Checks(Checks, PathBuf),
     /// A file that could not be read: a test that is broken.
     Unreadable(String, usize),
-}
-
-/// Whether [`Options::kernel`] is built in: the feature `kernel`.
-pub const KERNEL: bool = cfg!(feature = "kernel");
-
-/// How tests are run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The number of threads; 0 for one for each processor.
-    pub jobs: usize,
-    /// Whether all programs are interpreted.
-    pub interp: bool,
-    /// Whether the kernel's own BPF runs the programs, one test at a time. It takes the feature `kernel` and the
-    /// capabilities to load programs. Tests that the kernel cannot run are skipped, each with its reason.
-    pub kernel: bool,
-    /// Whether to note what [`bless`](crate::bless) writes.
-    pub bless: bool,
 }
 
 impl Suite {
@@ -220,10 +204,11 @@ impl Entry {
     fn run(&self, objects: &Objects, options: &Options) -> TestResult {
         let began = Instant::now();
         let nothing = |outcome| (outcome, Vec::new(), Seen::default());
+        let mut covered = Vec::new();
         let (outcome, printed, seen) = match &self.kind {
             Kind::Unreadable(text, _) => nothing(Outcome::Broken(text.clone())),
             Kind::Table(test) => match objects.open(&test.object.0) {
-                Ok(object) => run::test(test, &object, options),
+                Ok(object) => run::test(test, &object, options, &mut covered),
                 Err(error) => nothing(Outcome::Broken(test.object.1.error(error).to_string())),
             },
             Kind::Checks(..) if options.kernel => {
@@ -232,7 +217,7 @@ impl Entry {
             }
             Kind::Checks(test, path) => match objects.open(path) {
                 Ok(object) => {
-                    let (outcome, log) = sections::run(test, &object, options.interp);
+                    let (outcome, log) = sections::run(test, &object, path, options, &mut covered);
                     (outcome, log, Seen::default())
                 }
                 Err(error) => nothing(Outcome::Broken(error)),
@@ -246,6 +231,7 @@ impl Entry {
             printed,
             elapsed: began.elapsed(),
             seen,
+            covered,
         }
     }
 }

@@ -16,6 +16,10 @@ code,pre{font:13px/1.45 ui-monospace,monospace}pre{margin:0;padding:.7rem;backgr
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%}\
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
 th{color:var(--dim);font-weight:600}.n{text-align:right;white-space:nowrap}ul{margin:.2rem 0;padding-left:1.2rem}\
+.source td{padding:0 .6rem;border:0;font:13px/1.45 ui-monospace,monospace}.source pre{padding:0;background:none;\
+display:inline}.source p,.source ul{font:14px/1.5 system-ui,sans-serif;margin:.3rem 0}.source details pre{overflow:visible}\
+.hit td.n{color:var(--good)}.missed{background:color-mix(in srgb,var(--bad) 14%,transparent)}\
+.partly{background:color-mix(in srgb,#d4a72c 18%,transparent)}.dead{color:var(--dim)}\
 .good{color:var(--good)}.bad{color:var(--bad)}.dim{color:var(--dim)}summary{cursor:pointer}\
 figure{margin:0;overflow:auto;max-height:80vh;border:1px solid var(--line)}img{display:block;max-width:none}";
 

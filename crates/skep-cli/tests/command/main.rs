@@ -2,6 +2,7 @@
 
 mod conformance;
 mod contents;
+mod coverage;
 mod host;
 mod inspection;
 mod kernels;

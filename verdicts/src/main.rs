@@ -24,6 +24,7 @@ usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.verdict
        verdicts --sample COUNT --out SAMPLE.verdicts FILE.verdicts
        verdicts --vm VMLINUZ --maps FILE.maps
        verdicts --vm VMLINUZ --calls FILE.calls
+       verdicts --vm VMLINUZ --programs FILE... [-- ARGUMENT...]
        verdicts --probe KFUNCS.tsv --vm VMLINUZ --out TABLE.tsv
 
 Asks a kernel for its verdict on every program of the files and rewrites the `linux:` and
@@ -40,6 +41,7 @@ Asks a kernel for its verdict on every program of the files and rewrites the `li
                    the file's first column
   --maps FILE.maps  does the operations on maps in that file, and writes their answers into it
   --calls FILE.calls  makes the system calls in that file, and writes their answers into it
+  --programs       runs the programs FILE in the machine, with the ARGUMENTs, prints what they print, and fails if one does
   -v, -vv          prints logs too: whole logs, or with the state after each instruction
 ";
 
@@ -57,6 +59,8 @@ struct Options {
     probe: Option<PathBuf>,
     maps: Option<PathBuf>,
     calls: Option<PathBuf>,
+    programs: bool,
+    arguments: Vec<String>,
     seed: u64,
     files: Vec<PathBuf>,
 }
@@ -91,11 +95,16 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--probe" => options.probe = Some(words.next()?.into()),
             "--seed" => options.seed = words.next()?.parse().ok()?,
             "--print" => options.print = true,
+            "--programs" => options.programs = true,
+            "--" if options.programs => options.arguments.extend(words.by_ref()),
             "-v" => options.level = 1,
             "-vv" => options.level = 2,
             _ if word.starts_with('-') => return None,
             _ => options.files.push(word.into()),
         }
+    }
+    if options.programs {
+        return (options.kernel.is_some() && !options.files.is_empty()).then_some(options);
     }
     if options.maps.is_some() || options.calls.is_some() {
         return (options.kernel.is_some() && options.out.is_none() && options.files.is_empty())
@@ -155,6 +164,12 @@ fn run(options: &Options) -> Result<bool, String> {
         let text = fs::read_to_string(path).map_err(|error| named(&error))?;
         let output = vm::call(kernel, &calls::script(&text).map_err(|error| named(&error))?)?;
         return written(path, &calls::with_call_answers(&text, &output).map_err(|error| named(&error))?);
+    }
+    if let (Some(kernel), true) = (&options.kernel, options.programs) {
+        let output = vm::programs(kernel, &options.files, &options.arguments)?;
+        print!("{output}");
+        let ended = output.lines().filter(|line| line.trim().ends_with(" ended with 0")).count();
+        return Ok(ended == options.files.len());
     }
     let mut files = Vec::new();
     let mut requests = String::new();

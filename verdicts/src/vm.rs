@@ -6,6 +6,7 @@
 //!
 //! The machine needs neither disks nor modules. It may hang on a question, and is killed then.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ const GUEST: &str = include_str!("../guest/guest.c");
 /// The source of the guest that makes the calls of a script.
 const CALLS: &str = include_str!("../guest/calls.c");
 
+/// The source of the guest that runs programs.
+const PROGRAMS: &str = include_str!("../guest/programs.c");
+
 /// The time limit after which the machine is killed.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
@@ -31,7 +35,7 @@ const DONE: &str = "DONE";
 ///
 /// A program could not be started, or the machine did not end in time.
 pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
-    ask_with(GUEST, kernel, requests)
+    ask_with(GUEST, kernel, requests, &[])
 }
 
 /// Lets the kernel in that file answer the calls of a [script](crate::calls::script).
@@ -40,29 +44,97 @@ pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
 ///
 /// As for [`ask`].
 pub fn call(kernel: &Path, script: &str) -> Result<String, String> {
-    ask_with(CALLS, kernel, script)
+    ask_with(CALLS, kernel, script, &[])
 }
 
-fn ask_with(guest: &str, kernel: &Path, requests: &str) -> Result<String, String> {
+/// Runs programs of this machine, with the libraries that they are linked to, on that kernel and a processor that has all
+/// that QEMU knows. The returned text contains their output, and a line `PROGRAM n ended with STATUS` for each.
+///
+/// # Errors
+///
+/// As for [`ask`].
+pub fn programs(kernel: &Path, programs: &[PathBuf], arguments: &[String]) -> Result<String, String> {
+    let mut files = Vec::new();
+    for (index, program) in programs.iter().enumerate() {
+        files.push((index.to_string(), stripped(program)?));
+        for library in libraries(program)? {
+            let name = library.display().to_string().trim_start_matches('/').to_owned();
+            if !files.iter().any(|(known, _)| *known == name) {
+                files.push((name, read(&library)?));
+            }
+        }
+    }
+    ask_with(PROGRAMS, kernel, &arguments.join("\n"), &files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A program without what only debuggers read.
+fn stripped(program: &Path) -> Result<Vec<u8>, String> {
+    let copy = std::env::temp_dir().join(format!("skep-stripped-{}", std::process::id()));
+    let status = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
+    let bytes = match status {
+        Ok(status) if status.success() => read(&copy),
+        Ok(status) => Err(format!("strip ended with {status}")),
+        Err(error) => Err(format!("strip: {error}")),
+    };
+    // A file that remains does no harm.
+    let _ = fs::remove_file(&copy);
+    bytes
+}
+
+/// The files that a program is linked to, with the dynamic linker.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, String> {
+    let output = Command::new("ldd").arg(program).output().map_err(|error| format!("ldd: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+fn ask_with(
+    guest: &str,
+    kernel: &Path,
+    requests: &str,
+    files: &[(String, Vec<u8>)],
+) -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("skep-verdicts-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let answer = ask_in(guest, &folder, kernel, requests);
+    let answer = ask_in(guest, &folder, kernel, (requests, files));
     // A directory that remains does no harm.
     let _ = fs::remove_dir_all(&folder);
     answer
 }
 
-fn ask_in(guest: &str, folder: &Path, kernel: &Path, requests: &str) -> Result<String, String> {
+fn ask_in(
+    guest: &str,
+    folder: &Path,
+    kernel: &Path,
+    (requests, files): (&str, &[(String, Vec<u8>)]),
+) -> Result<String, String> {
     let initrd = folder.join("initrd");
     let guest = fs::read(compiled(guest, folder)?).map_err(|error| format!("the guest: {error}"))?;
-    let archive = archive(&[
+    let mut contents: Vec<(&str, u32, &[u8])> = vec![
         ("sys", 0o40755, &[]),
         ("dev", 0o40755, &[]),
         ("proc", 0o40755, &[]),
+        ("tmp", 0o40755, &[]),
         ("init", 0o100755, &guest),
         ("requests", 0o100644, requests.as_bytes()),
-    ]);
-    fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
+    ];
+    let mut folders = BTreeSet::new();
+    for (name, bytes) in files {
+        // The nearest comes first, and the kernel makes no folder in one that is not there.
+        let above: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
+        for folder in above.iter().rev().filter_map(|folder| folder.to_str()) {
+            if !folder.is_empty() && folders.insert(folder) {
+                contents.push((folder, 0o40755, &[]));
+            }
+        }
+        contents.push((name, 0o100755, bytes));
+    }
+    fs::write(&initrd, archive(&contents)).map_err(|error| format!("{}: {error}", initrd.display()))?;
     let machine = Command::new("qemu-system-x86_64")
         .args([
             "-accel",

@@ -17,7 +17,7 @@ use crate::process::{self, Outcome, Process};
 use crate::{arrows, folders, package, tools, workspace};
 
 /// The crates that may use `unsafe`. All others have `#![forbid(unsafe_code)]`.
-pub(crate) const MAY_USE_UNSAFE: [&str; 13] = [
+pub(crate) const MAY_USE_UNSAFE: [&str; 14] = [
     "skep-rcu",
     "skep-text",
     "skep-mem",
@@ -27,6 +27,7 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 13] = [
     "skep-preload",
     "skep-exec",
     "skep-attach",
+    "skep-guard",
     "skep",
     "skep-capi",
     "skep-bench",

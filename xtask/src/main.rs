@@ -14,6 +14,7 @@
 //! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
 //! | `package [ARGUMENTS]` | packs and builds every published crate |
 //! | `python` | builds the wheel of the Python package, installs it into an environment, and tests it |
+//! | `pkeys --vm VMLINUZ` | the tests that need protection keys, in a virtual machine whose processor has them |
 //! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs of the verifier's verdict files |
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage.
@@ -30,6 +31,7 @@ mod fuzz;
 mod lint;
 mod memory;
 mod package;
+mod pkeys;
 mod process;
 mod python;
 mod random;
@@ -56,6 +58,7 @@ usage: cargo xtask COMMAND
                                 nightly compiler
   package [ARGUMENTS]           pack every published crate, and build it from what was packed
   python                        build the wheel of the Python package, install it from the file, check and test it
+  pkeys --vm VMLINUZ            run the tests that need protection keys under that kernel, on a processor of QEMU's
   verdicts --vm VMLINUZ [FILE]  ask that kernel, in a virtual machine, for its verdict on each program that skep's
                                 verifier is compared over, and write them beside the programs; --help says more
 
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         },
         ["package", rest @ ..] => package::run(rest),
         ["python"] => python::run(),
+        ["pkeys", "--vm", kernel] => pkeys::run(kernel),
         ["verdicts", rest @ ..] => verdicts(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

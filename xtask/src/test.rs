@@ -167,6 +167,11 @@ struct Ran {
     skipped: Vec<String>,
 }
 
+/// The test programs among the lines of `cargo test --no-run --message-format=json`.
+pub(crate) fn executables(lines: &[String]) -> Vec<String> {
+    lines.iter().filter_map(|line| Binary::of(line)).map(|binary| binary.executable()).collect()
+}
+
 /// Runs everything selected, even after a failure, so that one run shows all failures.
 pub(crate) fn run(selection: Selection) -> Outcome {
     let mut skipped = tools::prepare()?;

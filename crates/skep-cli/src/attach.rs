@@ -5,17 +5,15 @@
 
 mod report;
 
-use crate::contents::Contents;
 use crate::failure::Failure;
-use crate::host::HostArgs;
-use crate::object::{self, choose, program_type};
+use crate::load::{LoadArgs, Wanted};
+use crate::object::program_type;
 use crate::samples::Samples;
-use crate::settings::Settings;
-use crate::{output, target, world};
+use crate::{output, world};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{Attached, Counted, Totals};
 use skep::abi::ProgramType;
-use skep::{Engine, Module, Object, Runtime};
+use skep::{Module, Object, Runtime};
 use skep_attach::{Live, Port, Turn, Waker};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,9 +46,6 @@ pub(crate) struct Args {
     /// sends to it goes out of the interface if the program passes it.
     #[arg(long, value_name = "IF")]
     tap: Option<String>,
-    /// The program to run; optional if the object has only one.
-    #[arg(long, value_name = "NAME")]
-    prog: Option<String>,
     /// The program's type, instead of the one that its section selects: xdp, sched_cls, sched_act or socket_filter.
     #[arg(long = "type", value_name = "TYPE", value_parser = attachable)]
     program_type: Option<&'static ProgramType>,
@@ -63,31 +58,8 @@ pub(crate) struct Args {
     /// End after so many seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     seconds: Option<u64>,
-    /// The types of the host: raw BTF, or an ELF file with a .BTF section.
-    #[arg(long, value_name = "FILE")]
-    btf: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
-    /// Fill a map before the run from a JSON list of elements, or from the report of an earlier run.
-    #[arg(long = "map", value_name = "MAP=FILE")]
-    maps: Vec<String>,
-    /// Interpret instead of running machine code.
-    #[arg(long)]
-    interp: bool,
-    /// Report how often the program ran, how long, and how the times are distributed.
-    #[arg(long)]
-    stats: bool,
-    #[cfg(feature = "signatures")]
-    #[command(flatten)]
-    signature: crate::signature::SignatureArgs,
-    #[command(flatten)]
-    host: HostArgs,
-    /// What a function of --host returns, instead of 0.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::host::result, requires = "host")]
-    host_returns: Vec<(String, i64)>,
-    /// Maximum size of one map, in bytes.
-    #[arg(long, value_name = "BYTES")]
-    map_memory: Option<u64>,
+    load: LoadArgs,
     /// Helpers find the machine that this TOML file describes: its routes, neighbours, sockets.
     #[arg(long, value_name = "FILE")]
     world: Option<PathBuf>,
@@ -119,18 +91,10 @@ enum Mode {
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     check(args)?;
-    let mut object = object::open(&args.object)?;
-    #[cfg(feature = "signatures")]
-    {
-        object = args.signature.sign(object)?;
-    }
-    if args.btf.is_some() || args.settings.kconfig.is_some() {
-        target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
-    }
-    let name = choose(&object, args.prog.as_deref())?;
+    let (object, name) = args.load.open(&args.object)?;
     let (runtime, module) = load(args, &object, &name)?;
     let program = &module.programs()[0];
-    let engine = if args.interp { Engine::Interpreter } else { Engine::Jit };
+    let engine = args.load.engine();
     let mut live = Live::new(program, ports(args)?)?.engine(engine);
     if args.uplink.is_some() || args.tap.is_some() {
         live = live.connect(0, 1);
@@ -166,28 +130,12 @@ fn check(args: &Args) -> Result<(), Failure> {
 }
 
 fn load(args: &Args, object: &Object, name: &str) -> Result<(Runtime, Module), Failure> {
-    let mut builder = args.host.declare(Runtime::builder(), &args.host_returns)?;
-    if let Some(bytes) = args.map_memory {
-        builder = builder.map_memory(bytes);
-    }
-    if let Some(path) = &args.world {
-        builder = builder.world(&world::read(path)?);
-    }
-    #[cfg(feature = "signatures")]
-    {
-        builder = args.signature.require(builder)?;
-    }
-    let runtime = builder.build()?;
-    let contents = Contents::read(&args.maps, object)?;
-    let linker = contents.prepare(object, runtime.linker(object).only(name));
-    let mut linker = args.settings.apply(object, linker)?;
-    if let Some(program_type) = args.program_type {
-        linker = linker.program_type(program_type);
-    }
-    let module = linker.load()?;
-    runtime.enable_stats(args.stats);
-    contents.fill(&module)?;
-    Ok((runtime, module))
+    let world = args.world.as_deref().map(world::read).transpose()?;
+    let wanted = Wanted { object, name, program_type: args.program_type, buffer_len: 0 };
+    args.load.load(&wanted, |builder| match &world {
+        Some(world) => builder.world(world),
+        None => builder,
+    })
 }
 
 /// The interfaces, open: frames come in from here on.

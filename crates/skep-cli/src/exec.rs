@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// --log does not ask for every call.
     #[arg(long, value_enum, default_value = "auto", value_name = "FRONT")]
     front: FrontArg,
+    #[cfg(feature = "signatures")]
+    #[command(flatten)]
+    trust: crate::signature::TrustArgs,
     /// The application and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -66,8 +69,15 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Failure> {
         None => World::new(loopback()?),
     };
     let cpus = possible_cpus().map_err(|error| refused(&error))?;
-    let runtime = Runtime::builder().cpus(cpus).share_maps(true).privileged(true).world(&world).build();
+    let runtime = Runtime::builder().cpus(cpus).share_maps(true).privileged(true).world(&world);
+    #[cfg(feature = "signatures")]
+    let runtime = args.trust.require(runtime)?;
+    let runtime = runtime.build();
     let mut engine = SysEngine::new(runtime.map_err(|error| refused(&error))?, Some(world));
+    #[cfg(feature = "signatures")]
+    {
+        engine = args.trust.trust(engine)?;
+    }
     // The network that the application begins in is that of the world's first devices.
     if let Ok(network) = std::fs::metadata("/proc/self/ns/net") {
         engine = engine.network(network.ino(), 0);

@@ -21,6 +21,7 @@ mod header;
 mod host;
 mod kernels;
 mod list;
+mod load;
 mod measure;
 mod object;
 mod output;

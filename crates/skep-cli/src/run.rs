@@ -1,16 +1,13 @@
 //! `skep run`: a program over a capture, or on given bytes.
 
 use crate::capture::{Frame, Reader, Writer};
-use crate::contents::Contents;
 use crate::failure::Failure;
-use crate::host::HostArgs;
+use crate::load::{LoadArgs, Wanted};
 use crate::measure::{Batches, Timing};
-use crate::object::{self, choose, is_stdin, runnable_type};
+use crate::object::{self, is_stdin, runnable_type};
 use crate::output;
 use crate::report::{self, Loaded};
 use crate::samples::Samples;
-use crate::settings::Settings;
-use crate::target;
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
 use skep::world::World;
@@ -37,9 +34,6 @@ pub(crate) struct Args {
     /// BPF object file.
     #[arg(value_name = "OBJ")]
     object: PathBuf,
-    /// The program to run; optional if the object has only one.
-    #[arg(long, value_name = "NAME")]
-    prog: Option<String>,
     /// The program's type, instead of the one that its section selects.
     #[arg(long = "type", value_name = "TYPE", value_parser = runnable_type)]
     program_type: Option<&'static ProgramType>,
@@ -56,34 +50,11 @@ pub(crate) struct Args {
     /// Write the bytes to this file as the first run left them.
     #[arg(long, value_name = "FILE", requires = "data_in")]
     data_out: Option<PathBuf>,
-    /// The types of the host: raw BTF, or an ELF file with a .BTF section.
-    #[arg(long, value_name = "FILE")]
-    btf: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
-    /// Fill a map before the run from a JSON list of elements, or from the report of an earlier run.
-    #[arg(long = "map", value_name = "MAP=FILE")]
-    maps: Vec<String>,
+    load: LoadArgs,
     /// Number of passes over the input; every pass counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
-    /// Interpret instead of running machine code.
-    #[arg(long)]
-    interp: bool,
-    /// Report how often the program ran, how long, and how the times are distributed. Each run takes some 100 ns more.
-    #[arg(long)]
-    stats: bool,
-    #[cfg(feature = "signatures")]
-    #[command(flatten)]
-    signature: crate::signature::SignatureArgs,
-    #[command(flatten)]
-    host: HostArgs,
-    /// What a function of --host returns, instead of 0.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::host::result, requires = "host")]
-    host_returns: Vec<(String, i64)>,
-    /// Maximum size of one map, in bytes.
-    #[arg(long, value_name = "BYTES")]
-    map_memory: Option<u64>,
     #[command(flatten)]
     world: crate::world::WorldArgs,
     /// Print one JSON document.
@@ -97,7 +68,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         return Err(nothing_to_run_on());
     }
     let world = args.world.read()?;
-    if args.interp && args.pcap.is_some() && world.is_some() {
+    if args.load.interp && args.pcap.is_some() && world.is_some() {
         let text = "--interp runs the program alone: leave it out, or --world";
         return Err(Failure::Usage(text.into()));
     }
@@ -105,15 +76,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if inputs.into_iter().flatten().filter(|path| is_stdin(path)).count() > 1 {
         return Err(Failure::Usage("standard input can be the object or the data, not both".into()));
     }
-    let mut object = object::open(&args.object)?;
-    #[cfg(feature = "signatures")]
-    {
-        object = args.signature.sign(object)?;
-    }
-    if args.btf.is_some() || args.settings.kconfig.is_some() {
-        target::set(&mut object, args.btf.as_slice(), args.settings.kconfig.as_deref(), None)?;
-    }
-    let name = choose(&object, args.prog.as_deref())?;
+    let (object, name) = args.load.open(&args.object)?;
     match (&args.pcap, &args.data_in) {
         (Some(path), _) => over_capture(args, world.as_ref(), path, &object, &name),
         (None, Some(path)) => on_data(args, world.as_ref(), path, &object, &name),
@@ -126,42 +89,27 @@ fn nothing_to_run_on() -> Failure {
     Failure::Usage(text.into())
 }
 
-fn engine(args: &Args) -> Engine {
-    if args.interp { Engine::Interpreter } else { Engine::Jit }
-}
-
 fn load(
     args: &Args,
     world: Option<&World>,
     object: &Object,
     name: &str,
-    len: u32,
+    buffer_len: u32,
     quiet: bool,
 ) -> Result<(Runtime, Module), Failure> {
-    let mut builder = args.host.declare(Runtime::builder(), &args.host_returns)?;
-    if let Some(bytes) = args.map_memory {
-        builder = builder.map_memory(bytes);
-    }
+    let wanted = Wanted { object, name, program_type: args.program_type, buffer_len };
+    let (runtime, module) = args.load.load(&wanted, |mut builder| {
+        if quiet {
+            builder = builder.log(|_, _| {});
+        }
+        match world {
+            Some(world) => builder.world(world),
+            None => builder,
+        }
+    })?;
     if quiet {
-        builder = builder.log(|_, _| {});
+        runtime.enable_stats(false);
     }
-    if let Some(world) = world {
-        builder = builder.world(world);
-    }
-    #[cfg(feature = "signatures")]
-    {
-        builder = args.signature.require(builder)?;
-    }
-    let runtime = builder.build()?;
-    let contents = Contents::read(&args.maps, object)?;
-    let linker = contents.prepare(object, runtime.linker(object).only(name).buffer_len(len));
-    let mut linker = args.settings.apply(object, linker)?;
-    if let Some(program_type) = args.program_type {
-        linker = linker.program_type(program_type);
-    }
-    let module = linker.load()?;
-    runtime.enable_stats(args.stats && !quiet);
-    contents.fill(&module)?;
     Ok((runtime, module))
 }
 
@@ -227,7 +175,7 @@ fn over_capture(
             let (verdict, keep) = match &mut way {
                 Some(way) => way.send(&mut packet)?,
                 None => {
-                    let verdict = program.run_with(engine(args), &mut packet)? & 0xffff_ffff;
+                    let verdict = program.run_with(args.load.engine(), &mut packet)? & 0xffff_ffff;
                     (Some(verdict), keeps(program, verdict))
                 }
             };
@@ -261,12 +209,12 @@ fn over_capture(
         compare(args, world, object, name, &sample.frames, &stop)?
     };
     let capture = report::Capture {
-        loaded: Loaded::new(object, &runtime, program, engine(args)),
+        loaded: Loaded::new(object, &runtime, program, args.load.engine()),
         packets: counts.packets,
         verdicts: verdicts(program, &counts.verdicts),
         ends: way.map(|way| way.ends()).unwrap_or_default(),
         interrupted: counts.interrupted,
-        ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
+        ns_per_packet: if args.load.interp { interpreter } else { jit }.map(|timing| timing.median),
         ns_per_packet_jit: jit.map(|timing| timing.median),
         ns_per_packet_interp: interpreter.map(|timing| timing.median),
         maps: report::maps(&module, &samples, args.json)?,
@@ -374,7 +322,7 @@ fn on_data(
     let program = &module.programs()[0];
     let mut samples = Samples::open(&module)?;
     let mut input = Input::new(program, data);
-    let result = input.run(program, engine(args))?;
+    let result = input.run(program, args.load.engine())?;
     samples.take();
     if let Some(out) = &args.data_out {
         output::file(out, input.bytes())?;
@@ -385,14 +333,15 @@ fn on_data(
     while left > 0 && !stop.load(Ordering::Relaxed) {
         let runs = left.min(BATCH as u64);
         input.restore();
-        batches
-            .time(runs as usize, || (0..runs).try_for_each(|_| input.run(program, engine(args)).map(drop)))?;
+        batches.time(runs as usize, || {
+            (0..runs).try_for_each(|_| input.run(program, args.load.engine()).map(drop))
+        })?;
         samples.take();
         left -= runs;
     }
     let timing = batches.timing();
     let data = report::Data {
-        loaded: Loaded::new(object, &runtime, program, engine(args)),
+        loaded: Loaded::new(object, &runtime, program, args.load.engine()),
         result,
         verdict: program.program_type().verdict(result),
         runs: args.repeat - left,

@@ -2,6 +2,7 @@
 
 use crate::target;
 use skep::signature::Certificates;
+use skep::sys::SysEngine;
 use skep::{Error, Object, RuntimeBuilder};
 use std::path::PathBuf;
 
@@ -46,15 +47,47 @@ impl SignatureArgs {
     }
 
     fn certificates(&self) -> Result<Certificates, Error> {
-        let mut trusted = Certificates::new();
-        for path in &self.trusted {
-            trusted.add(&target::read(path)?).map_err(|error| match error {
-                Error::Certificate { why } => {
-                    Error::Certificate { why: format!("{}: {why}", path.display()) }
-                }
-                error => error,
-            })?;
-        }
-        Ok(trusted)
+        certificates(&self.trusted)
     }
+}
+
+/// `--trusted` and `--require-signatures` of `skep exec`, whose application has the signatures of its programs.
+#[derive(clap::Args)]
+pub(crate) struct TrustArgs {
+    /// Check the signatures of programs that the application loads (signature of BPF_PROG_LOAD) by the key of this
+    /// certificate: X.509 in PEM or DER; given again, others. Without any, programs with a signature are refused.
+    #[arg(long, value_name = "CERT")]
+    trusted: Vec<PathBuf>,
+    /// Refuse programs without a signature.
+    #[arg(long, requires = "trusted")]
+    require_signatures: bool,
+}
+
+impl TrustArgs {
+    /// Lets the runtime load nothing but what is signed, if that is wanted.
+    pub(crate) fn require(&self, builder: RuntimeBuilder) -> Result<RuntimeBuilder, Error> {
+        if !self.require_signatures {
+            return Ok(builder);
+        }
+        Ok(builder.require_signatures(certificates(&self.trusted)?))
+    }
+
+    /// Gives the engine the keys.
+    pub(crate) fn trust(&self, engine: SysEngine) -> Result<SysEngine, Error> {
+        if self.trusted.is_empty() {
+            return Ok(engine);
+        }
+        Ok(engine.trusted(certificates(&self.trusted)?))
+    }
+}
+
+fn certificates(paths: &[PathBuf]) -> Result<Certificates, Error> {
+    let mut trusted = Certificates::new();
+    for path in paths {
+        trusted.add(&target::read(path)?).map_err(|error| match error {
+            Error::Certificate { why } => Error::Certificate { why: format!("{}: {why}", path.display()) },
+            error => error,
+        })?;
+    }
+    Ok(trusted)
 }

@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use skep::world::file::Described;
-use skep::world::{DeviceId, Family, Fate, Injector, Machine, Place, Point, Trace, World};
+use skep::world::{DeviceId, Fate, Injector, Trace, World};
 use skep::{Link, Packet, Program};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Options about the world.
@@ -59,42 +59,13 @@ impl WorldArgs {
             None => Ok(machine.devices().next().map_or(0, |device| device.index)),
         };
         let device = device.map_err(|error| Failure::Refused(error.to_string()))?;
-        let namespace = machine.find_device(device).map_or(0, |device| device.namespace);
-        let links: Result<Vec<Link>, skep::Error> = match program.program_type().name {
-            "xdp" => world.attach(program, device, Place::Xdp).map(|link| vec![link]),
-            "sched_cls" | "sched_act" => world.attach(program, device, Place::Ingress).map(|link| vec![link]),
-            _ => {
-                let points = points(&machine, namespace, program);
-                points.into_iter().map(|point| world.attach_at(program, point)).collect()
-            }
-        };
-        let links = links?;
+        let links = world.attach_incoming(program, device)?;
         if links.is_empty() {
             return Ok(None);
         }
         let (injector, world) = (world.injector(), world.clone());
         let (trace, ends) = (Trace::default(), BTreeMap::new());
         Ok(Some(Way { world, injector, device, trace, ends, _links: links }))
-    }
-}
-
-/// Where in the network stack a program meets the packets that come in.
-fn points(machine: &Machine, namespace: u32, program: &Program) -> Vec<Point> {
-    match program.program_type().name {
-        "netfilter" => {
-            let at = |family| Point::Netfilter { namespace, family, hook: Place::PreRouting, priority: 0 };
-            [Family::V4, Family::V6].map(at).to_vec()
-        }
-        "sk_lookup" => vec![Point::Lookup { namespace }],
-        // Each socket is in one of the outermost groups.
-        "cgroup_skb" => {
-            let sockets = machine.sockets().iter().map(|socket| socket.cgroup);
-            let outermost = sockets.filter_map(|cgroup| machine.cgroup_path(cgroup).last());
-            let outermost: BTreeSet<u64> = outermost.collect();
-            let at = |cgroup| Point::Cgroup { cgroup, hook: Place::CgroupIngress };
-            outermost.into_iter().map(at).collect()
-        }
-        _ => Vec::new(),
     }
 }
 

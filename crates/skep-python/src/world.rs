@@ -8,9 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use skep::world::file::Described;
-use skep::world::{DeviceId, Family, Fate, Machine, Place, Point, Trace};
+use skep::world::{DeviceId, Fate, Machine, Place, Trace};
 use skep::{Error, Packet};
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -90,13 +89,9 @@ impl World {
         };
         let place = place.map(place_named).transpose()?;
         let (world, program) = (&self.world, &program.program);
-        let links = py.detach(|| match place.or_else(|| usual(program)) {
+        let links = py.detach(|| match place {
             Some(place) => Ok(vec![world.attach(program, index, place)?]),
-            None => {
-                let namespace = machine.find_device(index).map_or(0, |device| device.namespace);
-                let points = points(&machine, namespace, program);
-                points.into_iter().map(|point| world.attach_at(program, point)).collect()
-            }
+            None => world.attach_incoming(program, index),
         });
         let links: Vec<skep::Link> = links.map_err(|error| errors::raise(py, error))?;
         if links.is_empty() {
@@ -169,35 +164,6 @@ fn place_named(name: &str) -> PyResult<Place> {
         let known = PLACES.map(|(known, _)| known).join(", ");
         PyValueError::new_err(format!("a device has no place '{name}'; it has: {known}"))
     })
-}
-
-/// Where on a device packets that come in meet programs of that type.
-fn usual(program: &skep::Program) -> Option<Place> {
-    match program.program_type().name {
-        "xdp" => Some(Place::Xdp),
-        "sched_cls" | "sched_act" => Some(Place::Ingress),
-        _ => None,
-    }
-}
-
-/// Where in the network stack a program meets the packets that come in.
-fn points(machine: &Machine, namespace: u32, program: &skep::Program) -> Vec<Point> {
-    match program.program_type().name {
-        "netfilter" => {
-            let hook = Place::PreRouting;
-            let at = |family| Point::Netfilter { namespace, family, hook, priority: 0 };
-            [Family::V4, Family::V6].map(at).to_vec()
-        }
-        "sk_lookup" => vec![Point::Lookup { namespace }],
-        // Each socket is in one of the outermost groups.
-        "cgroup_skb" => {
-            let sockets = machine.sockets().iter();
-            let outermost = sockets.filter_map(|socket| machine.cgroup_path(socket.cgroup).last());
-            let outermost: BTreeSet<u64> = outermost.collect();
-            outermost.into_iter().map(|cgroup| Point::Cgroup { cgroup, hook: Place::CgroupIngress }).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// The name of a fate: what tests compare.

@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The bytes of Linux 6.12's `union bpf_attr`.
-pub const ATTRIBUTE_SIZE: usize = 152;
+/// The bytes of Linux 6.18's `union bpf_attr`.
+pub const ATTRIBUTE_SIZE: usize = 168;
 /// A caller may pass at most this many.
 const MOST: u32 = 4096;
 
@@ -180,8 +180,10 @@ attributes! {
         core_relo_rec_size: u32,
         log_true_size: u32,
         prog_token_fd: i32,
-        // The last field ends at 148 of 152 bytes.
-        unused: u32,
+        fd_array_cnt: u32,
+        signature: u64,
+        signature_size: u32,
+        keyring_id: i32,
     }
     ObjectPath {
         pathname: u64,

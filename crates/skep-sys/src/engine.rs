@@ -156,6 +156,13 @@ pub trait Engine: Sized + 'static {
     /// [`Errno::EBUSY`] while somebody may write it through shared memory.
     fn freeze(&self, map: &Self::Map) -> Result<(), Errno>;
 
+    /// Checks a signature by the keys that the host trusts. `log` receives what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::ENOKEY`], [`Errno::EKEYREJECTED`], [`Errno::EKEYEXPIRED`], [`Errno::ENOPKG`], [`Errno::EBADMSG`].
+    fn check_signature(&self, signature: &Signature<'_>, log: &mut dyn FnMut(&str)) -> Result<(), Errno>;
+
     /// Verifies and compiles a program. `log` receives the verifier's log in Linux's format, if anybody wants it.
     ///
     /// # Errors
@@ -406,6 +413,17 @@ pub struct ProgramRequest<'a, E: Engine> {
     pub attach_program: Option<&'a E::Program>,
     /// The level of the log.
     pub log_level: u32,
+    /// The signature, which [`Engine::check_signature`] has found right.
+    pub signature: Option<Signature<'a>>,
+}
+
+/// A detached signature.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature<'a> {
+    /// What it is over: the instructions as the caller passed them.
+    pub insns: &'a [u8],
+    /// The PKCS#7 message, in DER.
+    pub message: &'a [u8],
 }
 
 /// `struct bpf_func_info`.

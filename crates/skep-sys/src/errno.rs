@@ -45,8 +45,10 @@ numbers! {
     ERANGE = 34, "A number is outside of its range.";
     ENAMETOOLONG = 36, "A path is too long.";
     ELOOP = 40, "A path, or a chain of programs, is too long.";
+    ENOPKG = 65, "The signature is of a kind that is not accepted.";
     ENOLINK = 67, "The attachment has ended.";
     EPROTO = 71, "An instruction refers to something that the call lacks.";
+    EBADMSG = 74, "The message is malformed.";
     EOVERFLOW = 75, "A number does not fit.";
     EBADFD = 77, "The number is no open descriptor.";
     EILSEQ = 84, "Bytes form no valid text.";
@@ -54,6 +56,9 @@ numbers! {
     EOPNOTSUPP = 95, "The operation is not supported here.";
     EAFNOSUPPORT = 97, "There is no such family of protocols.";
     ESTALE = 116, "Something has changed since the caller looked at it.";
+    ENOKEY = 126, "No key is trusted that the signature could be by.";
+    EKEYEXPIRED = 127, "The certificate of the key is not valid now.";
+    EKEYREJECTED = 129, "The signature is wrong.";
     ENOTSUPP = 524, "The operation is not supported: the kernel's own number, which libc cannot name.";
 }
 

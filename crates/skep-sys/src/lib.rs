@@ -43,6 +43,7 @@ mod probes;
 mod programs;
 mod query;
 mod run;
+mod signed;
 mod sockets;
 mod stats;
 mod system;
@@ -54,7 +55,7 @@ pub use command::Command;
 pub use devices::XdpProgram;
 pub use engine::{
     Batch, Client, CoreRelocation, Engine, FunctionInfo, LineInfo, MachineCode, MapRequest, Memory, Netkit,
-    Place, ProbedFunctions, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Value,
+    Place, ProbedFunctions, ProgramFacts, ProgramRequest, RunAnswer, RunRequest, RunsOn, Signature, Value,
 };
 pub use errno::Errno;
 pub use iterators::Shown;

@@ -9,6 +9,7 @@ use crate::log::Log;
 use crate::maps::{MapObject, kind::ARENA, no_token};
 use crate::name;
 use crate::object::{Handle, Object};
+use crate::signed::SignedProgram;
 use crate::system::System;
 use alloc::format;
 use alloc::string::String;
@@ -21,6 +22,8 @@ use lock_api::Mutex;
 const MOST_INSNS: u32 = 1_000_000;
 /// The most maps of a program.
 const MOST_MAPS: usize = 64;
+/// The most descriptors that a caller binds.
+const MOST_DESCRIPTORS: u32 = 1 << 16;
 /// The most bytes of a licence, with its end.
 const LICENCE: usize = 128;
 /// Flags of a load that Linux 6.12 knows: bits 0 to 7, and the one of tokens.
@@ -140,10 +143,9 @@ impl<E: Engine> ProgramObject<E> {
 
 impl<E: Engine> System<E> {
     pub(crate) fn prog_load(&self, caller: &mut impl Caller<E>, attr: &Attr) -> Result<i64, Errno> {
-        const LAST: usize = core::mem::offset_of!(ProgLoad, unused);
-        const { assert!(LAST + 4 == ATTRIBUTE_SIZE) };
+        const { assert!(size_of::<ProgLoad>() == ATTRIBUTE_SIZE) };
         const TRUE_SIZE: usize = core::mem::offset_of!(ProgLoad, log_true_size);
-        let load: ProgLoad = attr.get_padded(LAST)?;
+        let load: ProgLoad = attr.get()?;
         if load.prog_flags & !FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
@@ -172,6 +174,7 @@ impl<E: Engine> System<E> {
         }
         let mut insns = vec![0; load.insn_cnt as usize * 8];
         caller.read(load.insns, &mut insns)?;
+        let signature = self.signature(caller, &load, &insns)?;
         let licence = self.licence(caller, load.license)?;
         if load.prog_ifindex != 0 {
             // No device runs programs itself.
@@ -196,6 +199,7 @@ impl<E: Engine> System<E> {
                 attach_type_id: load.attach_btf_id,
                 attach_program: attach_program.as_ref().map(|program| program.program()),
                 log_level: load.log_level,
+                signature: signature.as_ref().map(SignedProgram::as_request),
             };
             let mut line = |text: &str| log.line(text);
             let wanted = load.log_level != 0;
@@ -264,7 +268,8 @@ impl<E: Engine> System<E> {
         if let Some(btf) = &btf {
             self.relocate(caller, load, insns, (btf, log))?;
         }
-        let maps = self.maps_of(caller, load.fd_array, insns, log)?;
+        let mut maps = self.bound(caller, load, log)?;
+        self.maps_of(caller, load.fd_array, insns, (&mut maps, log))?;
         Ok(Parts { btf, functions, lines, maps })
     }
 
@@ -332,14 +337,46 @@ impl<E: Engine> System<E> {
         Ok(records)
     }
 
+    /// The maps that the caller binds to the program, whether or not the program names them: `fd_array_cnt`, since
+    /// Linux 6.14.
+    fn bound(
+        &self,
+        caller: &mut impl Caller<E>,
+        load: &ProgLoad,
+        log: &mut Log,
+    ) -> Result<Vec<Arc<MapObject<E>>>, Errno> {
+        let mut maps = Vec::new();
+        if load.fd_array_cnt > MOST_DESCRIPTORS {
+            return Err(Errno::E2BIG);
+        }
+        let mut bytes = vec![0; load.fd_array_cnt as usize * 4];
+        caller.read(load.fd_array, &mut bytes)?;
+        for descriptor in bytes.as_chunks().0.iter().copied().map(i32::from_ne_bytes) {
+            match caller.handle(descriptor).map(|handle| handle.object().clone()) {
+                Ok(Object::Map(map)) => {
+                    if map.kind() == ARENA {
+                        self.place_arena(caller, &map, descriptor, log)?;
+                    }
+                    use_map(&mut maps, map, log)?;
+                }
+                // Types of functions that programs call: all are among the kernel's here.
+                Ok(Object::Btf(_)) => {}
+                other => {
+                    log.line(&format!("fd {descriptor} is not pointing to valid bpf_map or btf"));
+                    return Err(other.err().unwrap_or(Errno::EINVAL));
+                }
+            }
+        }
+        Ok(maps)
+    }
+
     fn maps_of(
         &self,
         caller: &mut impl Caller<E>,
         fd_array: u64,
         insns: &mut [u8],
-        log: &mut Log,
-    ) -> Result<Vec<Arc<MapObject<E>>>, Errno> {
-        let mut maps: Vec<Arc<MapObject<E>>> = Vec::new();
+        (maps, log): (&mut Vec<Arc<MapObject<E>>>, &mut Log),
+    ) -> Result<(), Errno> {
         let mut slot = 0;
         while let Some(insn) = insns.get(slot * 8..slot * 8 + 8) {
             if insn[0] != LOAD_IMM64 {
@@ -381,22 +418,14 @@ impl<E: Engine> System<E> {
             if map.kind() == ARENA {
                 self.place_arena(caller, &map, descriptor, log)?;
             }
-            let known = maps.iter().position(|other| Arc::ptr_eq(other, &map));
-            let index = known.unwrap_or_else(|| {
-                maps.push(map);
-                maps.len() - 1
-            });
-            if maps.len() > MOST_MAPS {
-                log.line("The total number of maps per program has reached the limit of 64");
-                return Err(Errno::E2BIG);
-            }
+            let index = use_map(maps, map, log)?;
             let by_index = if matches!(source, MAP_FD | MAP_IDX) { MAP_IDX } else { MAP_IDX_VALUE };
             let insn = &mut insns[slot * 8..slot * 8 + 8];
             insn[1] = insn[1] & 0xf | by_index << 4;
             insn[4..8].copy_from_slice(&(index as u32).to_le_bytes());
             slot += 2;
         }
-        Ok(maps)
+        Ok(())
     }
 
     /// Programs hold addresses of an arena as the caller has mapped it.
@@ -453,6 +482,23 @@ fn has_second_slot(insns: &[u8], slot: usize) -> bool {
 
 fn word(record: &[u8], at: usize) -> u32 {
     record[at * 4..at * 4 + 4].try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// The index of a map among those of a program.
+fn use_map<E: Engine>(
+    maps: &mut Vec<Arc<MapObject<E>>>,
+    map: Arc<MapObject<E>>,
+    log: &mut Log,
+) -> Result<usize, Errno> {
+    if let Some(known) = maps.iter().position(|other| Arc::ptr_eq(other, &map)) {
+        return Ok(known);
+    }
+    maps.push(map);
+    if maps.len() > MOST_MAPS {
+        log.line("The total number of maps per program has reached the limit of 64");
+        return Err(Errno::E2BIG);
+    }
+    Ok(maps.len() - 1)
 }
 
 /// A text with a zero at its end, cut after `most` bytes.

@@ -43,6 +43,22 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The runtime is to guard the host's memory, and cannot.
+    #[cfg(feature = "guard")]
+    #[error(transparent)]
+    Guard(#[from] skep_guard::Error),
+    /// The code of a program would contain an instruction that opens guarded memory.
+    #[cfg(feature = "guard")]
+    #[error(
+        "program {program}: its machine code would contain, at byte {offset}, what opens guarded memory if a jump leads there; \
+         change a constant or a distance in it, or hide constants (skep::jit::Options::untrusted)"
+    )]
+    OpensGuard {
+        /// The program.
+        program: String,
+        /// The first such byte.
+        offset: usize,
+    },
     /// The bytes are not instructions.
     #[error(transparent)]
     Decode(#[from] skep_isa::DecodeError),

@@ -118,6 +118,9 @@ impl Shared {
     ///
     /// The arguments are those of the callback; `env` is that of a run in a section.
     unsafe fn call(&self, due: &Due, arguments: [u64; 5], env: &mut RunEnv) {
+        // The host may step a clock where its guarded memory is open. That there is a key was checked.
+        #[cfg(feature = "guard")]
+        let _closed = self.guards.then(skep_guard::Closed::new);
         match due.function {
             Entrance::Compiled(address) => {
                 let [map, key, value, d, e] = arguments;

@@ -85,8 +85,15 @@ impl Program {
         let started = std::time::Instant::now();
         let mut options = shared.jit;
         options.patchable = types.is_some();
-        let mut compiled = skep_jit::compile(&verified, &linkage, options, &shared.arena)
-            .map_err(|source| Error::Compile { program: name(), source })?;
+        let compile = || {
+            skep_jit::compile(&verified, &linkage, options, &shared.arena)
+                .map_err(|source| Error::Compile { program: name(), source })
+        };
+        let mut compiled = compile()?;
+        #[cfg(feature = "guard")]
+        if shared.guards {
+            compiled = without_openings(compiled, compile, name)?;
+        }
         if let Some(tenant) = tenant {
             shared.charging(|| tenant.charge_code(&mut compiled))?;
         }
@@ -599,4 +606,30 @@ fn named(program: &Verified, maps: &[Option<Arc<Map>>]) -> BTreeMap<u32, Arc<Map
 /// Whether an instruction can fault on an unaligned address.
 fn is_atomic(insn: &Insn) -> bool {
     matches!(insn, Insn::Atomic { .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. })
+}
+
+/// The code, compiled again if it contains what opens guarded memory: where constants are hidden, they have other bytes
+/// each time.
+#[cfg(feature = "guard")]
+fn without_openings(
+    mut compiled: skep_jit::Compiled,
+    compile: impl Fn() -> Result<skep_jit::Compiled, Error>,
+    name: impl Fn() -> String,
+) -> Result<skep_jit::Compiled, Error> {
+    const ATTEMPTS: u32 = 8;
+    let opens = |compiled: &skep_jit::Compiled| {
+        let mut code = compiled.text().bytes();
+        code.truncate(compiled.code_bytes());
+        skep_guard::opens(&code)
+    };
+    for _ in 1..ATTEMPTS {
+        if opens(&compiled).is_none() {
+            break;
+        }
+        compiled = compile()?;
+    }
+    match opens(&compiled) {
+        None => Ok(compiled),
+        Some(offset) => Err(Error::OpensGuard { program: name(), offset }),
+    }
 }

@@ -44,6 +44,8 @@ pub struct RuntimeBuilder {
     coverage: bool,
     privileged: bool,
     untrusted: bool,
+    #[cfg(feature = "guard")]
+    guards: bool,
     granularity: Option<u64>,
     policy: Policy,
     code: skep_text::Config,
@@ -374,6 +376,7 @@ impl RuntimeBuilder {
     /// - Programs see times in units of 100 µs, unless [`RuntimeBuilder::clock_granularity`] says otherwise.
     /// - Code memory is never mapped writable ([`Backing::Hardened`]), unless [`RuntimeBuilder::code`] requires
     ///   another backing.
+    /// - Runs close the host's guarded memory, where the processor has protection keys (feature `guard`).
     ///
     /// Each has its price, which the chapter on security tells, and can be had alone. The interpreter, which runs
     /// programs on machines without a compiler, does none of the first.
@@ -462,16 +465,41 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes sure that programs run with the host's [guarded memory](crate::guard) closed, also where a host starts a run
+    /// within [`Guarded::open`](crate::guard::Guarded::open). Code that could open it is not loaded. A run reads a register
+    /// more, and writes it twice if it was open.
+    ///
+    /// Guarded memory is closed outside of such closures with any runtime, so this is for hosts that may run programs
+    /// within one. [`RuntimeBuilder::untrusted`] includes it where the processor has protection keys.
+    #[cfg(feature = "guard")]
+    #[must_use]
+    pub fn guard_host_memory(mut self) -> Self {
+        self.guards = true;
+        self
+    }
+
+    /// Whether runs close guarded memory.
+    #[cfg(feature = "guard")]
+    fn guards(&self) -> Result<bool, Error> {
+        match (self.guards, self.untrusted) {
+            (true, _) => Ok(skep_guard::check().map(|()| true)?),
+            (false, true) => Ok(skep_guard::check().is_ok()),
+            (false, false) => Ok(false),
+        }
+    }
+
     /// Makes the runtime.
     ///
     /// # Errors
     ///
-    /// If the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number of an
+    /// If the system refuses executable memory, memory is to be guarded and cannot, `cpus` is 0 or too large, or a host's helper has the number of an
     /// existing one.
     pub fn build(self) -> Result<Runtime, Error> {
         if let Some(taken) = self.taken {
             return Err(taken);
         }
+        #[cfg(feature = "guard")]
+        let guards = self.guards()?;
         let mut helpers = self.helpers;
         // Programs are verified for this runtime's virtual CPUs, and loaded into no other.
         if let Some(known) = helpers.get_mut(&GET_SMP_PROCESSOR_ID).filter(|_| self.linux_numbers) {
@@ -514,6 +542,8 @@ impl RuntimeBuilder {
                 counts_runs: AtomicU8::new(0),
                 registry: Registry::default(),
                 observed: Observed::new(self.audit),
+                #[cfg(feature = "guard")]
+                guards,
                 #[cfg(feature = "signatures")]
                 signers: self.signers,
                 budget: self.budget,
@@ -547,6 +577,8 @@ impl Default for RuntimeBuilder {
             coverage: false,
             privileged: false,
             untrusted: false,
+            #[cfg(feature = "guard")]
+            guards: false,
             granularity: None,
             policy: Policy::default(),
             code: skep_text::Config::new(),

@@ -71,6 +71,9 @@ pub(crate) struct Shared {
     pub(crate) granularity: u64,
     pub(crate) machine_objects: Arc<MachineObjects>,
     pub(crate) timers: Arc<Timers>,
+    /// Runs close the host's guarded memory.
+    #[cfg(feature = "guard")]
+    pub(crate) guards: bool,
     /// Who must have signed what is loaded.
     #[cfg(feature = "signatures")]
     pub(crate) signers: Option<Box<dyn crate::signature::Keys>>,

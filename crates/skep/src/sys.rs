@@ -36,6 +36,10 @@ mod refusals_tests;
 mod run;
 #[cfg(test)]
 mod seed_tests;
+#[cfg(feature = "signatures")]
+mod signed;
+#[cfg(all(test, feature = "signatures"))]
+mod signed_tests;
 mod sockets;
 #[cfg(test)]
 mod sockets_tests;
@@ -53,7 +57,7 @@ use skep_btf::{Btf, CheckFault, Malformed};
 use skep_sys::{
     Batch, BinaryPlaces, Client, CoreRelocation, Engine, Errno, Functions, MachineCode, MapRequest, Netkit,
     Place, ProbeInfo, ProgramFacts, ProgramObject, ProgramRequest, RunAnswer, RunRequest, RunsOn, Shown,
-    Value, When,
+    Signature, Value, When,
 };
 use std::sync::Arc;
 
@@ -75,6 +79,8 @@ pub struct SysEngine {
     places: Places,
     lacking: lacking::Lacking,
     waiting: run::Waiting,
+    #[cfg(feature = "signatures")]
+    trusted: signed::Trusted,
 }
 
 impl SysEngine {
@@ -87,6 +93,8 @@ impl SysEngine {
             places: Places::default(),
             lacking: lacking::Lacking::default(),
             waiting: run::Waiting::default(),
+            #[cfg(feature = "signatures")]
+            trusted: signed::Trusted::default(),
         }
     }
 
@@ -277,6 +285,17 @@ impl Engine for SysEngine {
         map.map().freeze().map_err(|error| Errno(error.errno()))
     }
 
+    #[cfg(feature = "signatures")]
+    fn check_signature(&self, signature: &Signature<'_>, log: &mut dyn FnMut(&str)) -> Result<(), Errno> {
+        self.check(signature, log)
+    }
+
+    #[cfg(not(feature = "signatures"))]
+    fn check_signature(&self, _: &Signature<'_>, log: &mut dyn FnMut(&str)) -> Result<(), Errno> {
+        log("the program is signed, and this library was built without the feature `signatures`");
+        Err(Errno::ENOKEY)
+    }
+
     fn load(
         &self,
         request: &ProgramRequest<'_, Self>,
@@ -430,6 +449,8 @@ fn errno(error: &Error) -> Errno {
         Error::World(_) => Errno::ENODEV,
         Error::Text(_) | Error::Compile { .. } => Errno::ENOMEM,
         Error::Slots(_) => Errno::EAGAIN,
+        #[cfg(feature = "signatures")]
+        Error::Signature { fault, .. } => signed::errno(fault),
         Error::TargetTaken { .. } | Error::TailCallee { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     }

@@ -9,6 +9,7 @@
 mod attach;
 mod deliver;
 mod filter;
+mod incoming;
 mod inject;
 mod point;
 mod probes;

@@ -142,6 +142,11 @@ impl Binary {
         self.package == package
     }
 
+    /// Where it is.
+    pub(super) fn executable(&self) -> String {
+        self.executable.display().to_string()
+    }
+
     fn is_in(&self, list: &[(&str, &str)]) -> bool {
         self.place_in(list).is_some()
     }

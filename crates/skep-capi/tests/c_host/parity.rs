@@ -60,7 +60,8 @@ fn built(test: &str, flags: &[&str]) -> Option<(PathBuf, PathBuf)> {
     install(&prefix);
     let program = prefix.join("parity");
     compiler.args(flags).arg("-pthread").arg("-o").arg(&program);
-    compiler.arg(crate_root().join("tests/c_host/parity.c")).args(pc(&prefix, &["Cflags", "Libs"]));
+    let sources = ["parity.c", "limits.c"].map(|name| crate_root().join("tests/c_host").join(name));
+    compiler.args(sources).args(pc(&prefix, &["Cflags", "Libs"]));
     run(&mut compiler);
     Some((program, prefix.join("lib")))
 }

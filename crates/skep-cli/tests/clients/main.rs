@@ -153,3 +153,36 @@ fn the_supervisor_answers_without_the_bpf_of_the_kernel() {
     assert_eq!(called, answered, "{trace}");
     assert!(trace.contains("+++ exited with 0 +++"), "{trace}");
 }
+
+#[test]
+fn programs_are_loaded_by_the_signatures_that_linux_takes() {
+    let place = Place::new("signed");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    place.copy(&here.join("tests/clients/signed.py"));
+    for name in ["instructions", "instructions-as-bpftool", "rsa-as-bpftool", "rsa.cert", "p256.cert"] {
+        place.copy(&here.join("../skep/tests/signatures").join(name));
+    }
+    let python = if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" };
+    if place.tool(python, &["-V"]).is_none() {
+        return skip("a client in Python", "python3 not found");
+    }
+    let (right, wrong) = ("instructions-as-bpftool", "rsa-as-bpftool");
+    let trusted: &[&str] = &["--trusted", "p256.cert", "--trusted", "rsa.cert"];
+    let required: &[&str] = &["--trusted", "rsa.cert", "--require-signatures"];
+    for (options, signature, answer) in [
+        (trusted, Some(right), "loaded"),
+        (required, Some(right), "loaded"),
+        (trusted, Some(wrong), "EKEYREJECTED"),
+        (required, Some(wrong), "EKEYREJECTED"),
+        (&["--trusted", "p256.cert"], Some(right), "ENOKEY"),
+        (&[], Some(right), "ENOKEY"),
+        (&[], None, "loaded"),
+        (trusted, None, "loaded"),
+        (required, None, "EPERM"),
+    ] {
+        let client = ["--", python, "signed.py", "instructions"];
+        let arguments: Vec<&str> = options.iter().copied().chain(client).chain(signature).collect();
+        let Some(said) = place.exec(&arguments) else { return };
+        assert_eq!(said.trim(), answer, "{arguments:?}");
+    }
+}

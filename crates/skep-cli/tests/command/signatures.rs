@@ -43,3 +43,9 @@ fn a_signature_is_for_one_object() {
     skep(&[&["verify", changed.path()], &signed[..]].concat())
         .refused(1, &[changed.path(), "differs from the one that was signed"]);
 }
+
+#[test]
+fn an_application_is_not_started_with_keys_that_are_none() {
+    skep(&["exec", "--require-signatures", "true"]).refused(2, &["--trusted"]);
+    skep(&["exec", "--trusted", "README.md", "true"]).refused(1, &["README.md", "not a certificate"]);
+}

@@ -43,6 +43,13 @@ impl Object {
         self
     }
 
+    /// Gives the object the bytes that its signature is over, and the signature.
+    #[cfg(feature = "sys")]
+    pub(crate) fn sign(&mut self, bytes: &[u8], signature: &[u8]) {
+        let name = self.signed.name.take();
+        self.signed = Content { bytes: Some(bytes.into()), signature: Some(signature.into()), name };
+    }
+
     /// Sets the name that errors about its signature have: that of its file, which [`Object::open`] sets.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {

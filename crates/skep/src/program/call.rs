@@ -56,10 +56,28 @@ impl Program {
             // SAFETY: the caller's promise.
             return unsafe { self.call_counted(call) };
         }
+        #[cfg(feature = "guard")]
+        if self.shared.guards {
+            // SAFETY: the caller's promise.
+            return unsafe { self.call_guarded(call) };
+        }
         if let (Some(entry), Engine::Jit) = (self.bare, call.engine) {
             // SAFETY: the caller's promise; the program needs no environment, and `self` keeps its code and maps.
             return Ok(unsafe { entry.call(call.r1, call.r2, ptr::null_mut()) });
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.call_now(call) }
+    }
+
+    /// [`Program::call`] with the host's guarded memory closed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    #[cfg(feature = "guard")]
+    #[inline(never)]
+    unsafe fn call_guarded(&self, call: Call<'_>) -> Result<u64, Error> {
+        let _closed = skep_guard::Closed::new()?;
         // SAFETY: the caller's promise.
         unsafe { self.call_now(call) }
     }
@@ -75,6 +93,8 @@ impl Program {
         // Only says which counters are touched: where threads share virtual CPUs, the run may have another one, and
         // counters may be touched by two at once.
         let cpu = self.shared.domain.enter()?.number();
+        #[cfg(feature = "guard")]
+        let _closed = self.shared.guards.then(skep_guard::Closed::new).transpose()?;
         let started = Instant::now();
         // SAFETY: the caller's promise.
         let result = unsafe { self.call_now(call) };

@@ -83,6 +83,7 @@ impl SysProgram {
         let definitions = definitions(&maps);
         let types = source.btf.clone().or_else(|| maps.iter().find_map(|map| map.types().cloned()));
         let mut object = Object::from_sources(vec![source], definitions.clone(), types);
+        object.take_signature(request);
         if let Some(host) = host {
             object.set_host_types(Arc::clone(host));
         }
@@ -107,12 +108,17 @@ impl SysProgram {
         let loaded = linker.load();
         lines.finish(loaded.as_ref().err(), &insns, log);
         let module = loaded.map_err(|error| {
+            #[cfg(feature = "signatures")]
+            if let Error::Signature { fault, .. } = &error {
+                log(&fault.to_string());
+            }
             lacking.note_error(&error);
             refusal(&error)
         })?;
         let program = module.programs.first().cloned().ok_or(Errno::EINVAL)?;
         let needs_expected_place = elsewhere.is_some_and(|source| {
-            let object = Object::from_sources(vec![source], definitions.clone(), object.types().cloned());
+            let mut object = Object::from_sources(vec![source], definitions.clone(), object.types().cloned());
+            object.take_signature(request);
             let maps = definitions.iter().zip(&maps);
             let linker = maps.fold(runtime.linker(&object), |linker, (def, map)| {
                 linker.map(&def.name, Arc::clone(map.map()))
@@ -171,6 +177,18 @@ impl SysProgram {
             functions: compiled.functions().to_vec(),
             slots: compiled.offsets().to_vec(),
         }
+    }
+}
+
+impl Object {
+    /// Gives the object what the client says that it signs, and the signature.
+    fn take_signature(&mut self, request: &ProgramRequest<'_, SysEngine>) {
+        #[cfg(feature = "signatures")]
+        if let Some(signature) = request.signature {
+            self.sign(signature.insns, signature.message);
+        }
+        #[cfg(not(feature = "signatures"))]
+        let _none_is_checked = request;
     }
 }
 

@@ -16,6 +16,7 @@ mod function_callbacks;
 mod function_headers;
 mod function_state;
 mod functions;
+mod guarded;
 mod hardening;
 #[cfg(feature = "derive")]
 mod hosts;

@@ -10,7 +10,9 @@ use skep::abi::{
     ArgKind, HelperProto, MapDef, MapFlags, MapKind, RAW, RetKind, RunEnv, SpecialField, SpecialKind, XDP,
 };
 use skep::isa::{assemble, encode_bytes};
-use skep::{Btf, Engine, Error, MapError, Module, Object, Packet, Runtime, UpdateFlags, text};
+use skep::{
+    Btf, Engine, Error, MapError, Module, Object, Packet, Runtime, RuntimeBuilder, UpdateFlags, text,
+};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
@@ -29,7 +31,7 @@ unsafe extern "C" fn read_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *m
 }
 
 /// Linux's types, as far as the verifier's recorded verdicts need them.
-fn types() -> Arc<Btf> {
+pub(super) fn types() -> Arc<Btf> {
     let bytes: &[u8] = include_bytes!("../../../skep-verifier/verdicts/linux.btf");
     Arc::new(Btf::parse(bytes).unwrap())
 }
@@ -52,23 +54,25 @@ fn task(types: &Btf) -> (u32, impl Fn(&str) -> i16 + use<>) {
 }
 
 fn runtime(config: text::Config) -> Runtime {
+    functions(Runtime::builder().code(config).log(|_, _| ())).build().unwrap()
+}
+
+/// Gives the runtime the functions.
+pub(super) fn functions(builder: RuntimeBuilder) -> RuntimeBuilder {
     let ret = RetKind::Object { of: "task_struct", maybe_null: false };
     let (any, none) = (ArgKind::Anything, ArgKind::None);
     let args = [any, none, none, none, none];
-    let builder = Runtime::builder().code(config).log(|_, _| ());
     // SAFETY: the first does nothing with its argument, and programs read its result by probe loads. The second is
     // called with valid addresses, or in a process that is to die of the fault.
     unsafe {
         builder
             .helper(HelperProto::new(OBJECT_AT, "object_at", args, ret), object_at)
             .helper(HelperProto::new(READ_AT, "read_at", args, RetKind::Scalar), read_at)
-            .build()
-            .unwrap()
     }
 }
 
 /// A program over a buffer of 16 bytes. Names of members in braces are replaced by their offsets.
-fn load(runtime: &Runtime, text: &str) -> Result<Module, Error> {
+pub(super) fn load(runtime: &Runtime, text: &str) -> Result<Module, Error> {
     let types = types();
     let (_, offset) = task(&types);
     let mut filled = text.to_owned();
@@ -82,7 +86,7 @@ fn load(runtime: &Runtime, text: &str) -> Result<Module, Error> {
 }
 
 /// Reads the `pid` of the parent of the object at the first address, and two members of the object at the second.
-const READER: &str = "r6 = r1
+pub(super) const READER: &str = "r6 = r1
     r1 = *(u64 *)(r6 + 0)
     call 2000
     r7 = *(u64 *)(r0 + {real_parent})
@@ -96,7 +100,7 @@ const READER: &str = "r6 = r1
     exit";
 
 /// A fake task: `pid`, `start_time` and `real_parent`.
-fn made_up(pid: u32, start_time: u64, parent: u64) -> Vec<u64> {
+pub(super) fn made_up(pid: u32, start_time: u64, parent: u64) -> Vec<u64> {
     let types = types();
     let (_, offset) = task(&types);
     let mut bytes = vec![0u8; 65536];
@@ -110,7 +114,7 @@ fn made_up(pid: u32, start_time: u64, parent: u64) -> Vec<u64> {
     bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-fn run(module: &Module, engine: Engine, first: u64, second: u64) -> u64 {
+pub(super) fn run(module: &Module, engine: Engine, first: u64, second: u64) -> u64 {
     let mut buffer = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
     module.programs()[0].run_raw_with(engine, &mut buffer).unwrap()
 }

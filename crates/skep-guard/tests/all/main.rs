@@ -1,0 +1,3 @@
+//! The guarantees of this crate, one file for each subject.
+
+mod guarded;

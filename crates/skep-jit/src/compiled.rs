@@ -87,7 +87,7 @@ impl Compiled {
 
     /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of the
     /// code. A slot without code has the offset of the next one, and one with several [`pieces`](Self::pieces) that of
-    /// the first.
+    /// the first. Offsets ascend unless there are pieces: a pass may put blocks in another order.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }

@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 /// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; all but
-/// [`loads`](Self::loads) make the code longer. With [`blind_constants`](Options::blind_constants),
+/// [`loads`](Self::loads) and [`order`](Self::order) make the code longer. With [`blind_constants`](Options::blind_constants),
 /// [`mask_speculation`](Options::mask_speculation) or [`order_reloads`](Options::order_reloads) none is made: a program
 /// of a stranger is compiled instruction by instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,13 +54,15 @@ pub struct Passes {
     pub bulk: bool,
     /// Adjacent bytes that are loaded one by one, and put together, are loaded at once.
     pub loads: bool,
+    /// The basic blocks of functions with loops are put in the order in which control is likely to go.
+    pub order: bool,
 }
 
 impl Passes {
     /// Every one of them.
-    pub const ALL: Self = Self { rotate: true, unroll: true, bulk: true, loads: true };
+    pub const ALL: Self = Self { rotate: true, unroll: true, bulk: true, loads: true, order: true };
     /// None of them: one piece of code for each instruction, in their order.
-    pub const NONE: Self = Self { rotate: false, unroll: false, bulk: false, loads: false };
+    pub const NONE: Self = Self { rotate: false, unroll: false, bulk: false, loads: false, order: false };
 }
 
 impl Default for Passes {

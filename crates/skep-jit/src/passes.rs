@@ -16,8 +16,8 @@
 //!                             10 ...                       7
 //! ```
 //!
-//! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten. A program without them costs two
-//! looks at each instruction. Where the result cannot be expressed, or does not compile, the program is compiled as it
+//! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten, and in functions with a loop the
+//! blocks are put in another [`order`]. A program without these costs two looks at each instruction. Where the result cannot be expressed, or does not compile, the program is compiled as it
 //! was verified; so are programs of strangers ([`Options::passes`]).
 //!
 //! It would break if an instruction were copied to where a different path leads to it, or if a round were not charged.
@@ -25,6 +25,7 @@
 mod bulk;
 mod loads;
 mod loops;
+mod order;
 mod unroll;
 
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -89,7 +90,8 @@ pub(crate) fn rewrite<'a>(parts: Parts<'a>, options: Options) -> Option<Rewritte
     let loops = loops::innermost(&source);
     let charged = parts.linkage.ends.as_ref().is_some_and(|ends| ends.charge.is_some());
     let plans = unroll::plan(&source, &loops, passes, !charged);
-    if merged.is_none() && plans.iter().all(unroll::Plan::changes_nothing) {
+    let unchanged = merged.is_none() && plans.iter().all(unroll::Plan::changes_nothing);
+    if unchanged && (loops.is_empty() || !passes.order) {
         return None;
     }
     let mut code = Code::new(parts, source.insns, &plans);
@@ -100,6 +102,10 @@ pub(crate) fn rewrite<'a>(parts: Parts<'a>, options: Options) -> Option<Rewritte
         slot = plan.end();
     }
     code.keep(slot..parts.insns.len());
+    code.resolve()?;
+    if !(passes.order && !loops.is_empty() && code.order()) && unchanged {
+        return None;
+    }
     code.finish()
 }
 
@@ -151,15 +157,100 @@ impl<'a, 's> Code<'a, 's> {
         }
     }
 
-    /// Resolves all targets; `None` if one is out of reach.
+    /// Makes a slot of each target; `None` if the program has none.
+    fn resolve(&mut self) -> Option<()> {
+        for (_, target) in &mut self.targets {
+            if let Target::Verified(slot) = *target {
+                *target = Target::New(*self.first.get(slot)? as usize);
+            }
+        }
+        Some(())
+    }
+
+    /// Puts the blocks of each function in order; whether any has changed.
+    fn order(&mut self) -> bool {
+        let verified = self.verified;
+        let mut heads = vec![false; verified.insns.len()];
+        for (slot, insn) in verified.insns.iter().enumerate() {
+            if let Some(head) = insn.jump_target(slot).filter(|head| *head <= slot) {
+                heads[head] = true;
+            }
+        }
+        let mut targets = vec![0; self.insns.len()];
+        for &(at, target) in &self.targets {
+            if let Target::New(slot) = target {
+                targets[at as usize] = slot as u32;
+            }
+        }
+        let Self { insns, origins, .. } = &*self;
+        let (targets, facts, heads) = (&targets, verified.facts, &heads);
+        let input = order::Input { insns, origins, targets, facts, heads };
+        let start = |slot: u32| self.first.get(slot as usize).map_or(insns.len(), |at| *at as usize);
+        let functions = verified.functions.iter().map(|function| start(function.start)..start(function.end));
+        let ordered = functions.filter_map(|slots| Some((slots.clone(), order::function(&input, slots)?)));
+        let ordered: Vec<_> = ordered.collect();
+        if ordered.is_empty() {
+            return false;
+        }
+        self.put_in_order(&ordered, targets);
+        true
+    }
+
+    /// Moves the instructions of these functions, which are in ascending order.
+    fn put_in_order(&mut self, ordered: &[(std::ops::Range<usize>, Vec<order::Placed>)], targets: &[u32]) {
+        const NOWHERE: u32 = u32::MAX;
+        let end = self.insns.len();
+        let mut jumps = vec![false; end];
+        self.targets.iter().for_each(|(at, _)| jumps[*at as usize] = true);
+        let stay = |slot: usize| order::Placed {
+            insn: self.insns[slot],
+            origin: self.origins[slot],
+            from: Some(slot as u32),
+            target: jumps[slot].then_some(targets[slot]),
+        };
+        let mut placed: Vec<order::Placed> = Vec::with_capacity(end + end / 8);
+        let mut slot = 0;
+        for (slots, code) in ordered {
+            placed.extend((slot..slots.start).map(stay));
+            placed.extend(code.iter().map(|at| match at.from {
+                // A call of a function has a target too.
+                Some(from) if at.target.is_none() => {
+                    order::Placed { target: stay(from as usize).target, ..*at }
+                }
+                _ => *at,
+            }));
+            slot = slots.end;
+        }
+        placed.extend((slot..end).map(stay));
+        // What has no code begins where the next one does.
+        let mut moved = vec![NOWHERE; end + 1];
+        moved[end] = placed.len() as u32;
+        for (at, placed) in placed.iter().enumerate() {
+            if let Some(from) = placed.from {
+                moved[from as usize] = at as u32;
+            }
+        }
+        for slot in (0..end).rev() {
+            if moved[slot] == NOWHERE {
+                moved[slot] = moved[slot + 1];
+            }
+        }
+        let of = |slot: u32| moved[slot as usize];
+        self.first.iter_mut().for_each(|slot| *slot = of(*slot));
+        self.bulk.iter_mut().for_each(|(slot, _)| *slot = of(*slot));
+        self.bulk.sort_unstable_by_key(|(slot, _)| *slot);
+        self.insns = placed.iter().map(|placed| placed.insn).collect();
+        self.origins = placed.iter().map(|placed| placed.origin).collect();
+        let targets = placed.iter().zip(0..).filter_map(|(placed, at)| Some((at, placed.target?)));
+        self.targets = targets.map(|(at, target)| (at, Target::New(of(target) as usize))).collect();
+    }
+
+    /// The result with all distances; `None` if a target is out of reach.
     fn finish(mut self) -> Option<Rewritten<'a>> {
         let verified = self.verified;
         for &(at, target) in &self.targets {
-            let target = match target {
-                Target::New(slot) => slot as i64,
-                Target::Verified(slot) => i64::from(*self.first.get(slot)?),
-            };
-            let distance = i32::try_from(target - i64::from(at) - 1).ok()?;
+            let Target::New(target) = target else { return None };
+            let distance = i32::try_from(target as i64 - i64::from(at) - 1).ok()?;
             set_distance(&mut self.insns[at as usize], distance)?;
         }
         let facts = self.origins.iter().map(|origin| {

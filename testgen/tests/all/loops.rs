@@ -2,8 +2,8 @@
 //! the number of programs.
 //!
 //! The loops are what compilers write and what only looks like it: counted up and down, with the condition at the
-//! start, at the end or in two jumps, with several exits and several jumps back; copies at every distance of source and
-//! destination, fills and sums, and the same with one thing that is different, of which a pass must take note.
+//! start, at the end or in two jumps, with several exits and several jumps back; the same with their blocks in any order;
+//! copies at every distance of source and destination, fills and sums, and the same with one thing that is different, of which a pass must take note.
 
 use std::fmt::Write;
 
@@ -113,9 +113,10 @@ fn program(source: &mut Source) -> TestProgram {
         let _ = writeln!(text, "r{reg} = *(u64 *)(r6 + {})", 8 * reg);
     }
     for number in 0..source.between(1, 3) {
-        match source.below(5) {
+        match source.below(6) {
             0 | 1 => counted(source, &mut text, number),
             2 | 3 => moving(source, &mut text, number),
+            4 => scattered(source, &mut text, number),
             _ => nested(source, &mut text, number),
         }
     }
@@ -231,12 +232,46 @@ fn counted(source: &mut Source, text: &mut String, number: u32) {
     let _ = writeln!(text, "{out}:");
 }
 
+/// A loop, counted in `r8`, whose blocks are in any order.
+fn scattered(source: &mut Source, text: &mut String, number: u32) {
+    let (blocks, rounds) = (source.between(2, 5), source.between(1, 12));
+    let out = format!("out{number}");
+    let label = |block: u32| if block > blocks { out.clone() } else { format!("block{number}x{block}") };
+    let mut parts: Vec<String> = (0..=blocks)
+        .map(|block| {
+            let mut part = format!("{}:\n", label(block));
+            body(source, &mut part, 3);
+            if block == blocks {
+                let _ = match source.below(3) {
+                    0 => writeln!(part, "r8 += 1\nif r8 < {rounds} goto {}\ngoto {out}", label(0)),
+                    1 => writeln!(part, "r8 += 1\nif r8 >= {rounds} goto {out}\ngoto {}", label(0)),
+                    _ => writeln!(part, "r8 += 1\nif r8 & 8 goto {out}\ngoto {}", label(0)),
+                };
+                return part;
+            }
+            // Some blocks are only a jump.
+            if source.chance(20) {
+                part = format!("{}:\n", label(block));
+            }
+            let to = label(source.between(block + 1, blocks + 1));
+            leave(source, &mut part, &to);
+            let _ = writeln!(part, "goto {}", label(block + 1));
+            part
+        })
+        .collect();
+    for at in (1..parts.len()).rev() {
+        parts.swap(at, source.below(at as u32 + 1) as usize);
+    }
+    let _ = writeln!(text, "r8 = 0\ngoto {}\n{}{out}:", label(0), parts.concat());
+}
+
 /// A loop within a loop.
 fn nested(source: &mut Source, text: &mut String, number: u32) {
     let _ = writeln!(text, "r7 = 0\nouter{number}:");
-    match source.chance(50) {
-        true => counted(source, text, number),
-        false => moving(source, text, number),
+    match source.below(3) {
+        0 => counted(source, text, number),
+        1 => scattered(source, text, number),
+        _ => moving(source, text, number),
     }
     let rounds = source.between(1, 3);
     let _ = writeln!(text, "r7 &= 7\nr7 += 1\nif r7 < {rounds} goto outer{number}");

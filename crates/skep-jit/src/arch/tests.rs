@@ -10,6 +10,7 @@ mod lookups;
 mod loops;
 mod memory;
 mod merged;
+mod order;
 mod packet;
 mod probes;
 mod random;

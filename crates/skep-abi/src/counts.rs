@@ -150,10 +150,11 @@ impl CountsLink {
         self.counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    /// All counters, for tools that only look for differences: the same numbers stand for the same places in every load
-    /// of the same program. Those of places that are not counted stay 0.
-    pub fn raw(&self) -> &[AtomicU64] {
-        &self.counters
+    /// The counters of all places that are counted, for tools that only look for changes: in every load of the same
+    /// program the same place is at the same index.
+    pub fn counted(&self) -> Vec<&AtomicU64> {
+        let heads = (0..self.places.len()).filter_map(|slot| self.head(slot));
+        heads.chain((0..self.places.len()).filter_map(|slot| self.passed(slot))).collect()
     }
 }
 
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!(counts.executions(), [&some[..], &[None, None]].concat());
         assert_eq!(counts.branches(), [BranchCount { slot: 1, taken: 5, passed: 4 }]);
         counts.reset();
-        assert!(counts.raw().iter().all(|counter| counter.load(Ordering::Relaxed) == 0));
+        assert_eq!(counts.counted().len(), 4);
+        assert!(counts.counted().iter().all(|counter| counter.load(Ordering::Relaxed) == 0));
     }
 }

@@ -17,6 +17,7 @@ mod dump;
 mod exec;
 mod facts;
 mod failure;
+mod fuzz;
 mod header;
 mod host;
 mod kernels;
@@ -62,6 +63,8 @@ enum Command {
     Exec(exec::Args),
     /// Test programs: tables of packets, maps and what is expected (*.test.toml), and checks in C.
     Test(test::Args),
+    /// Look for inputs that reach new code, break a promise, or tell two versions of a program apart.
+    Fuzz(fuzz::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect types.
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
         Command::Test(args) => test::main(&args),
+        Command::Fuzz(args) => fuzz::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),

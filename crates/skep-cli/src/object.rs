@@ -29,6 +29,11 @@ impl ProgramArgs {
         open(&self.object)
     }
 
+    /// The path of the object.
+    pub(crate) fn path(&self) -> &Path {
+        &self.object
+    }
+
     /// The name of the program.
     pub(crate) fn choose(&self, object: &Object) -> Result<String, Failure> {
         choose(object, self.prog.as_deref())

@@ -82,9 +82,9 @@ impl Program {
     }
 
     /// The counters behind [`Program::coverage`], for tools that only look for changes, like fuzzers
-    /// ([`CountsLink::raw`]). They are read and written with `Relaxed`.
-    pub fn raw_coverage(&self) -> Option<&[AtomicU64]> {
-        self.image().linkage.counts.as_ref().map(CountsLink::raw)
+    /// ([`CountsLink::counted`]); none if the runtime does not count. They are read and written with `Relaxed`.
+    pub fn counters(&self) -> Vec<&AtomicU64> {
+        self.image().linkage.counts.as_ref().map_or_else(Vec::new, CountsLink::counted)
     }
 }
 

@@ -47,8 +47,8 @@ pub fn call(kernel: &Path, script: &str) -> Result<String, String> {
     ask_with(CALLS, kernel, script, &[])
 }
 
-/// Runs programs of this machine, with the libraries that they are linked to, on that kernel and a processor that has all
-/// that QEMU knows. The returned text contains their output, and a line `PROGRAM n ended with STATUS` for each.
+/// Runs programs of this machine, with the libraries that they are linked to, on that kernel and a processor that has
+/// all that QEMU knows. The returned text contains their output, and a line `PROGRAM n ended with STATUS` for each.
 ///
 /// # Errors
 ///

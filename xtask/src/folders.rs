@@ -246,7 +246,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "verify",
         ],
     ),
-    ("crates/skep-guard/src", &["arch", "key", "pages", "guarded"]),
+    ("crates/skep-guard/src", &["arch", "error", "key", "pages", "guarded"]),
     (
         "crates/skep-attach/src",
         &["sys", "error", "interface", "arrival", "packets", "tap", "kernel", "xsk", "port", "waker", "live"],

@@ -1,5 +1,5 @@
-//! `cargo xtask pkeys --vm VMLINUZ`: the tests of guarded memory that need a processor with protection keys. QEMU emulates
-//! one, so any machine can run them.
+//! `cargo xtask pkeys --vm VMLINUZ`: the tests of guarded memory that need a processor with protection keys. QEMU
+//! emulates one, so any machine can run them.
 
 use crate::process::{self, Outcome};
 use crate::test;

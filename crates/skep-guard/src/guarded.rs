@@ -1,6 +1,6 @@
 //! A value in guarded memory.
 
-use crate::Error;
+use crate::error::Error;
 use crate::key::{Key, Opened, of_process};
 use crate::pages::Pages;
 use std::fmt;

@@ -3,8 +3,8 @@
 //! Threads that were there before the key have no rights for it, as Linux sets the register up for every program; the
 //! thread that asks for the key is given none either. So the key is closed everywhere from the beginning.
 
-use crate::Error;
 use crate::arch;
+use crate::error::Error;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;

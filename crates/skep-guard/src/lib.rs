@@ -1,8 +1,8 @@
 //! Memory of a host that its threads cannot touch, except within a closure.
 //!
 //! A verifier or a compiler with a defect lets a program read and write wherever it likes. Protection keys (pkeys(7))
-//! bound that: pages have a key, each thread has rights for each key in a register, and the processor compares the two in
-//! every access.
+//! bound that: pages have a key, each thread has rights for each key in a register, and the processor compares the
+//! two in every access.
 //!
 //! ```text
 //!   Guarded::new(secret)   pages of its own, with the key        no thread has rights for the key
@@ -40,39 +40,15 @@
 //! - Code that gives itself rights: any code that the processor reaches may write the register. See [`opens`].
 
 mod arch;
+mod error;
 mod guarded;
 mod key;
 mod pages;
 
 pub use arch::opens;
+pub use error::Error;
 pub use guarded::Guarded;
 pub use key::Closed;
-
-/// Why memory cannot be guarded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The processor or the kernel has no protection keys for processes.
-    #[error(
-        "memory cannot be guarded: this processor or kernel has no protection keys (pku in /proc/cpuinfo); keep secrets in another process"
-    )]
-    NotSupported,
-    /// All keys of the process are in use.
-    #[error(
-        "memory cannot be guarded: the process uses all of its protection keys, free one with pkey_free(2)"
-    )]
-    NoKeyLeft,
-    /// The system refuses memory.
-    #[error("{call} of {bytes} bytes of guarded memory: {source}")]
-    Memory {
-        /// The system call.
-        call: &'static str,
-        /// How many bytes.
-        bytes: usize,
-        /// Why.
-        source: std::io::Error,
-    },
-}
 
 /// Whether memory can be guarded here. The first call takes a protection key of the process.
 ///

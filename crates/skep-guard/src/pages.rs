@@ -1,6 +1,6 @@
 //! Pages of their own with the key of the process.
 
-use crate::Error;
+use crate::error::Error;
 use crate::key::Key;
 use std::io;
 use std::ptr::NonNull;

@@ -21,7 +21,8 @@ use alloc::vec::Vec;
 const MOST: u32 = 16 << 10;
 /// Numbers of Linux's own keyrings are up to this: the built-in one, the secondary one, that of the platform.
 const LAST_SYSTEM: i32 = 2;
-/// `KEY_SPEC_USER_SESSION_KEYRING`, the least of the numbers that mean keyrings of the caller, its session and its user.
+/// `KEY_SPEC_USER_SESSION_KEYRING`, the least of the numbers that mean keyrings of the caller, its session and its
+/// user.
 /// `KEY_SPEC_THREAD_KEYRING` is the greatest, -1.
 const USER_SESSION: i32 = -5;
 

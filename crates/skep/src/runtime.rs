@@ -465,9 +465,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Makes sure that programs run with the host's [guarded memory](crate::guard) closed, also where a host starts a run
-    /// within [`Guarded::open`](crate::guard::Guarded::open). Code that could open it is not loaded. A run reads a register
-    /// more, and writes it twice if it was open.
+    /// Makes sure that programs run with the host's [guarded memory](crate::guard) closed, also where a host starts a
+    /// run within [`Guarded::open`](crate::guard::Guarded::open). Code that could open it is not loaded. A run reads
+    /// a register more, and writes it twice if it was open.
     ///
     /// Guarded memory is closed outside of such closures with any runtime, so this is for hosts that may run programs
     /// within one. [`RuntimeBuilder::untrusted`] includes it where the processor has protection keys.
@@ -492,8 +492,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// If the system refuses executable memory, memory is to be guarded and cannot, `cpus` is 0 or too large, or a host's helper has the number of an
-    /// existing one.
+    /// If the system refuses executable memory, memory is to be guarded and cannot, `cpus` is 0 or too large, or a
+    /// host's helper has the number of an existing one.
     pub fn build(self) -> Result<Runtime, Error> {
         if let Some(taken) = self.taken {
             return Err(taken);

@@ -144,6 +144,20 @@ fn wrong_usage_ends_with_status_2() {
     skep(&["conformance", "zz"]).refused(2, &["memory", "zz"]);
 }
 
+/// Hints once named options that the command refuses, or one of two that serve.
+#[test]
+fn hints_name_the_options_that_serve_and_the_command_takes_them() {
+    skep(&["run", "examples/firewall.bpf.o"]).refused(2, &["--pcap", "--data-in"]);
+    run(&object("unknown_section")).refused(1, &["--type"]);
+    let parts = "crates/skep/tests/objects/extensions/parts.bpf.o";
+    skep(&["run", parts, "--prog", "sees_arguments", "--pcap", TINY]).refused(1, &["--btf"]);
+    // That option is this command's too.
+    let told = skep(&["run", "examples/firewall.bpf.o", "--pcap", TINY, "--btf", "no/such"]);
+    told.refused(1, &["no/such"]);
+    let types = "crates/skep-verifier/verdicts/linux.btf";
+    skep(&["run", "examples/firewall.bpf.o", "--pcap", TINY, "--btf", types, "--json"]).json();
+}
+
 #[test]
 fn bench_points_to_cargo_xtask_bench() {
     for arguments in [&["bench"][..], &["bench", "exec", "--quick"], &["bench", "--help"]] {

@@ -36,3 +36,30 @@ pub(crate) fn begins_an_opening(code: &[u8]) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::opens;
+
+    #[test]
+    fn instructions_that_give_rights_are_found_wherever_they_begin() {
+        // ret; mov eax, 0xef010f; xrstor [rdi]; xrstor64 [rdi]
+        assert_eq!(opens(&[0xc3, 0xb8, 0x0f, 0x01, 0xef, 0]), Some(2));
+        assert_eq!(opens(&[0x0f, 0xae, 0x2f]), Some(0));
+        assert_eq!(opens(&[0x48, 0x0f, 0xae, 0x6f, 8]), Some(1));
+        // lfence, mfence, sfence, rdpkru, xsave [rdi], clflush [rdi]; and pieces at the end.
+        let others: [&[u8]; 8] = [
+            &[0x0f, 0xae, 0xe8],
+            &[0x0f, 0xae, 0xf0],
+            &[0x0f, 0xae, 0xf8],
+            &[0x0f, 0x01, 0xee],
+            &[0x0f, 0xae, 0x27],
+            &[0x0f, 0xae, 0x3f],
+            &[0x0f, 0x01],
+            &[],
+        ];
+        for code in others {
+            assert_eq!(opens(code), None, "{code:x?}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
-//! What guarded memory promises. Tests that need protection keys are ignored here; `cargo xtask pkeys --vm VMLINUZ` runs
-//! them in a virtual machine whose processor has them.
+//! What guarded memory promises. Tests that need protection keys are ignored here; `cargo xtask pkeys --vm VMLINUZ`
+//! runs them in a virtual machine whose processor has them.
 
-use skep_guard::{Closed, Error, Guarded, check, opens};
+use skep_guard::{Closed, Error, Guarded, check};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,29 +23,6 @@ fn without_keys_nothing_pretends_to_be_guarded() {
         other => panic!("the answers differ: {other:?}"),
     }
     assert_eq!(Arc::strong_count(&dropped), 1, "the value is dropped in any case");
-}
-
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn instructions_that_give_rights_are_found_wherever_they_begin() {
-    // ret; mov eax, 0xef010f; xrstor [rdi]; xrstor64 [rdi]
-    assert_eq!(opens(&[0xc3, 0xb8, 0x0f, 0x01, 0xef, 0]), Some(2));
-    assert_eq!(opens(&[0x0f, 0xae, 0x2f]), Some(0));
-    assert_eq!(opens(&[0x48, 0x0f, 0xae, 0x6f, 8]), Some(1));
-    // lfence, mfence, sfence, rdpkru, xsave [rdi], clflush [rdi]; and pieces at the end.
-    let others: [&[u8]; 8] = [
-        &[0x0f, 0xae, 0xe8],
-        &[0x0f, 0xae, 0xf0],
-        &[0x0f, 0xae, 0xf8],
-        &[0x0f, 0x01, 0xee],
-        &[0x0f, 0xae, 0x27],
-        &[0x0f, 0xae, 0x3f],
-        &[0x0f, 0x01],
-        &[],
-    ];
-    for code in others {
-        assert_eq!(opens(code), None, "{code:x?}");
-    }
 }
 
 /// What a read of that address does in a child: 0, or the code of its SIGSEGV.

@@ -11,8 +11,9 @@ use skep_world::Machine;
 use std::collections::BTreeSet;
 
 impl World {
-    /// Attaches a program where it meets the packets that come in on a device: `xdp`, `sched_cls` and `sched_act` there;
-    /// in the network stack of the device's namespace, `netfilter` before routing, for both families, and `sk_lookup`;
+    /// Attaches a program where it meets the packets that come in on a device: `xdp`, `sched_cls` and `sched_act`
+    /// there; in the network stack of the device's namespace, `netfilter` before routing, for both families, and
+    /// `sk_lookup`;
     /// `cgroup_skb` at the outermost control groups of sockets. Programs of other types meet none: there are no links
     /// then.
     ///

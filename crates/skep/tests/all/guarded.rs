@@ -1,8 +1,8 @@
 //! Guarded memory and programs that read it by a wild address. Tests that need protection keys are ignored here; `cargo
 //! xtask pkeys --vm VMLINUZ` runs them in a virtual machine.
 //!
-//! The wild address comes from a function of the host, which says that there is an object. Programs read such objects by
-//! loads that give 0 where they fault, so a test survives what would end the process elsewhere.
+//! The wild address comes from a function of the host, which says that there is an object. Programs read such objects
+//! by loads that give 0 where they fault, so a test survives what would end the process elsewhere.
 
 use super::objects_of_the_host::{READER, functions, load, made_up, run};
 use skep::abi::RAW;

@@ -17,8 +17,9 @@
 //! ```
 //!
 //! Only innermost loops ([`loops`]) and adjacent loads ([`loads`]) are rewritten, and in functions with a loop the
-//! blocks are put in another [`order`]. A program without these costs two looks at each instruction. Where the result cannot be expressed, or does not compile, the program is compiled as it
-//! was verified; so are programs of strangers ([`Options::passes`]).
+//! blocks are put in another [`order`]. A program without these costs two looks at each instruction. Where the result
+//! cannot be expressed, or does not compile, the program is compiled as it was verified; so are programs of strangers
+//! ([`Options::passes`]).
 //!
 //! It would break if an instruction were copied to where a different path leads to it, or if a round were not charged.
 

@@ -2,8 +2,9 @@
 //! the number of programs.
 //!
 //! The loops are what compilers write and what only looks like it: counted up and down, with the condition at the
-//! start, at the end or in two jumps, with several exits and several jumps back; the same with their blocks in any order;
-//! copies at every distance of source and destination, fills and sums, and the same with one thing that is different, of which a pass must take note.
+//! start, at the end or in two jumps, with several exits and several jumps back; the same with their blocks in any
+//! order; copies at every distance of source and destination, fills and sums, and the same with one thing that is
+//! different, of which a pass must take note.
 
 use std::fmt::Write;
 

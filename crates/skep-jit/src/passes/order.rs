@@ -36,8 +36,6 @@ const MOST_BLOCKS: usize = 4096;
 const GAIN: f32 = 0.95;
 /// What a pair is worth more that is in order already.
 const STAY: f32 = 1.05;
-/// What it is worth if a condition leads back in its loop: one jump of a round is taken, and best there.
-const BACK: f32 = 0.25;
 
 /// What is put in order: instructions, where each comes from, and jumps with their targets as slots.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +120,7 @@ fn blocks(input: &Input<'_>, slots: std::ops::Range<usize>) -> Option<Vec<Block>
         }
     }
     if !loops {
-        return None; // also nothing that looks like one
+        return None;
     }
     // By slot: the block.
     let mut number = Vec::with_capacity(slots.len());
@@ -198,13 +196,12 @@ fn chains(input: &Input<'_>, blocks: &[Block], guess: &Guess) -> Vec<usize> {
     for (at, block) in blocks.iter().enumerate().filter(|(at, _)| guess.is_reached(*at)) {
         let (times, share) = (guess.times(at), guess.taken(at));
         let stay = |to: usize| if to == at + 1 { STAY } else { 1.0 };
-        let back = |to: usize| if guess.is_back(at, to) { BACK } else { 1.0 };
         match block.ends {
             End::Leaves => {}
             End::To(to) => pairs.push((2.0 * times * stay(to), at, to)),
             End::If(taken, next) if turns(input, block) => {
-                pairs.push((times * (1.0 - share) * stay(next) * back(next), at, next));
-                pairs.push((times * share * stay(taken) * back(taken), at, taken));
+                pairs.push((times * (1.0 - share) * stay(next), at, next));
+                pairs.push((times * share * stay(taken), at, taken));
             }
             End::If(_, next) => pairs.push((2.0 * times * stay(next), at, next)),
         }

@@ -79,11 +79,6 @@ impl Guess {
         self.place[block] != NOWHERE
     }
 
-    /// Whether a way from one block to another closes a loop.
-    pub(super) fn is_back(&self, from: usize, to: usize) -> bool {
-        self.place[to] <= self.place[from]
-    }
-
     /// How often the block is reached.
     pub(super) fn times(&self, block: usize) -> f32 {
         self.times[block]

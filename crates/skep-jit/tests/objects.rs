@@ -8,7 +8,6 @@ mod untrusted;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Arc;
 
 use iced_x86::Mnemonic;
 use skep_abi::{

@@ -59,8 +59,8 @@ pub(crate) struct Image {
     pub(crate) compiled: Arc<Compiled>,
     /// Made when the program is first put into an array.
     pub(crate) tail_entry: OnceLock<Box<TailEntry>>,
-    /// Made by the first run in the interpreter: most programs have none. Not behind a pointer: timers find a program by
-    /// the address of its interpreter, which is inside of it.
+    /// Made by the first run in the interpreter: most programs have none. Not behind a pointer: timers find a program
+    /// by the address of its interpreter, which is inside of it.
     pub(crate) interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     pub(crate) linkage: Arc<Linkage>,
     pub(crate) input: Input,

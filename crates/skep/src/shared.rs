@@ -54,7 +54,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
-    /// What compiled code calls, for runs that do not end early and for those that may. Made for the first such program.
+    /// What compiled code calls, for runs that do not end early and for those that may. Made for the first such
+    /// program.
     pub(crate) calls: [OnceLock<Calls>; 2],
     /// Types of the host's own, and functions for their programs.
     pub(crate) hosts: crate::host::Registered,

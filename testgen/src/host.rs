@@ -104,9 +104,9 @@ impl Host {
         };
         host.linkage = Linkage {
             maps: host.links(),
-            helpers: implementations(),
+            helpers: implementations().into(),
             inline_linux_helpers: true,
-            functions: own::implementations(),
+            functions: own::implementations().into(),
             ..Linkage::default()
         };
         host

@@ -237,13 +237,13 @@ pub struct InlineArray {
 pub struct Linkage {
     /// Maps by map index.
     pub maps: Vec<MapLink>,
-    /// Implementations by helper number, sorted by number.
-    pub helpers: Vec<(u32, HelperFn)>,
+    /// Implementations by helper number, sorted by number. Programs of a runtime share them.
+    pub helpers: Arc<[(u32, HelperFn)]>,
     /// Whether helpers 1 and 8 are Linux's `map_lookup_elem` and `get_smp_processor_id`, so that they can be
     /// inlined ([`MapLink::inline`], [`RunEnv::cpu`]), and helper 12 is its `tail_call`, which is never called.
     pub inline_linux_helpers: bool,
     /// Implementations of the runtime's own functions by number ([`crate::own_kfunc`]), sorted by number.
-    pub functions: Vec<(u32, HelperFn)>,
+    pub functions: Arc<[(u32, HelperFn)]>,
     /// Address of what functions that [allocate](crate::OwnKfunc::allocates) need to know of the program's types, or
     /// 0.
     pub types: u64,

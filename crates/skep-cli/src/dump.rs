@@ -207,11 +207,7 @@ pub(crate) fn jited(
             let text = program.compiled().text();
             let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
             let compiled = program.compiled();
-            (
-                disassemble(code, text.address() as u64),
-                compiled.offsets().to_vec(),
-                compiled.pieces().to_vec(),
-            )
+            (disassemble(code, text.address() as u64), compiled.offsets(), compiled.pieces())
         }
         Some(target) => {
             let emitted = program.emit(target)?;

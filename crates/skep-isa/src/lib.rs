@@ -55,6 +55,7 @@ mod regset;
 pub mod semantics;
 mod slot;
 mod tag;
+pub mod varint;
 
 pub use asm::{AssembleError, AssembleProblem, assemble};
 pub use calls::resolve_register_calls;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arch::Native;
+use crate::kept::Kept;
 use crate::port::Arch;
 use crate::site::{Site, TailCalls};
 use crate::watch::Watch;
@@ -15,8 +16,9 @@ use crate::watch::Watch;
 #[derive(Debug)]
 pub struct Compiled {
     pub(crate) text: Text,
-    pub(crate) offsets: Box<[u32]>,
-    pub(crate) pieces: Box<[(u32, u32)]>,
+    pub(crate) code_bytes: u32,
+    /// Where the code of each slot is.
+    pub(crate) kept: Kept,
     pub(crate) functions: Box<[u32]>,
     pub(crate) tail_calls: TailCalls,
     pub(crate) instructions: u32,
@@ -71,7 +73,7 @@ impl Compiled {
 
     /// Length of the code in bytes.
     pub fn code_bytes(&self) -> usize {
-        self.offsets[self.offsets.len() - 1] as usize
+        self.code_bytes as usize
     }
 
     /// How many machine instructions the code has, padding not counted.
@@ -87,15 +89,17 @@ impl Compiled {
 
     /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of the
     /// code. A slot without code has the offset of the next one, and one with several [`pieces`](Self::pieces) that of
-    /// the first. Offsets ascend unless there are pieces: a pass may put blocks in another order.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
+    /// the first. Offsets ascend unless there are pieces: a pass may put blocks in another order. Unpacked by each
+    /// call.
+    pub fn offsets(&self) -> Vec<u32> {
+        self.kept.offsets()
     }
 
     /// The pieces of code in their order, if a pass moved or copied instructions: where each begins, in bytes from the
     /// start of the text, and the slot that it belongs to. Empty if [`offsets`](Self::offsets) says it all.
-    pub fn pieces(&self) -> &[(u32, u32)] {
-        &self.pieces
+    /// Unpacked by each call.
+    pub fn pieces(&self) -> Vec<(u32, u32)> {
+        self.kept.pieces()
     }
 
     /// Where the code of each function begins, in bytes from the start of the text, prologues included: in ascending

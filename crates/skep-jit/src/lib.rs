@@ -35,6 +35,7 @@ mod blind;
 mod compiled;
 mod ends;
 mod error;
+mod kept;
 mod layout;
 mod live;
 mod lower;
@@ -68,6 +69,7 @@ pub use watch::{Watch, WatchFn};
 
 use arch::aarch64::Aarch64;
 use arch::x86_64::X86_64;
+use kept::Kept;
 use parts::Parts;
 use passes::Places;
 use port::{Arch, Home};
@@ -165,18 +167,18 @@ fn emit_parts<A: Arch>(
     let (layout, _, _, places) = lower::lower::<A>(parts, A::NEWEST, options, &home)?;
     let mut bytes = vec![0; layout.len()];
     layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
-    let (offsets, pieces) = (offsets(&places, &layout), pieces(&places, &layout));
+    let (offsets, pieces) = (offsets(&places, &layout).collect(), pieces(&places, &layout).collect());
     Ok(Emitted { bytes, offsets, pieces, instructions: layout.instructions() })
 }
 
 /// Where the code of each slot begins, and the end.
-fn offsets<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> Box<[u32]> {
-    places.first().iter().map(|slot| layout.offset(*slot)).chain([layout.len() as u32]).collect()
+fn offsets<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> impl Iterator<Item = u32> {
+    places.first().iter().map(|slot| layout.offset(*slot)).chain([layout.len() as u32])
 }
 
 /// Where the code of slots begins that are elsewhere than [`offsets`] says, because passes have moved or copied them.
-fn pieces<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> Box<[(u32, u32)]> {
-    places.copies().map(|(at, slot)| (layout.offset(at), slot)).collect()
+fn pieces<A: Arch>(places: &Places, layout: &layout::Layout<A>) -> impl Iterator<Item = (u32, u32)> {
+    places.copies().map(|(at, slot)| (layout.offset(at), slot))
 }
 
 fn compile_parts(
@@ -213,7 +215,7 @@ fn compile_parts(
         _ => source.into(),
     })?;
     let install = started.elapsed();
-    let (offsets, pieces, instructions) =
-        (offsets(&places, &layout), pieces(&places, &layout), layout.instructions());
-    Ok(Compiled { text, offsets, pieces, functions, tail_calls, instructions, install, _printed: printed })
+    let kept = Kept::new(offsets(&places, &layout), pieces(&places, &layout));
+    let (code_bytes, instructions) = (len as u32, layout.instructions());
+    Ok(Compiled { text, code_bytes, kept, functions, tail_calls, instructions, install, _printed: printed })
 }

@@ -73,7 +73,7 @@ fn linkage(program: &Verified) -> Linkage {
             (map.kind == MapKind::ProgArray).then_some(ProgramTable { entries: base, len: map.max_entries });
         MapLink { handle: base - 64, value_base, inline, programs, arena: None }
     });
-    let helpers: Vec<(u32, HelperFn)> = LINUX.iter().map(|proto| (proto.id, none as HelperFn)).collect();
+    let helpers: Arc<[(u32, HelperFn)]> = LINUX.iter().map(|proto| (proto.id, none as HelperFn)).collect();
     Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true, ..Linkage::default() }
 }
 

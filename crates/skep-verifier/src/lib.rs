@@ -147,7 +147,7 @@ fn prove(
         target: source.target,
         sleepable: source.sleepable,
         of: source.of,
-        extension: cfg.extension,
+        extension: cfg.extension.map(Box::new),
         entry,
         kept: Kept::new(Slots { insns, facts, lines: source.lines }),
         functions,

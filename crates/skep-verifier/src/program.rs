@@ -64,7 +64,7 @@ pub struct Verified {
     pub(crate) target: Option<String>,
     pub(crate) sleepable: bool,
     pub(crate) of: Option<Arc<TargetFunction>>,
-    pub(crate) extension: Option<Extension>,
+    pub(crate) extension: Option<Box<Extension>>,
     pub(crate) entry: Entry,
     pub(crate) kept: Kept,
     pub(crate) functions: Vec<FunctionFacts>,

@@ -49,6 +49,8 @@ pub struct LoadTimes {
 }
 
 /// A program as it is installed. Helpers find it through [`RunEnv::program`].
+///
+/// A host may have ten thousand of them: what most programs lack is behind a pointer.
 pub(crate) struct Image {
     pub(crate) name: Arc<str>,
     pub(crate) verified: Verified,
@@ -56,19 +58,22 @@ pub(crate) struct Image {
     pub(crate) entry: skep_jit::Entry,
     pub(crate) compiled: Arc<Compiled>,
     /// Made when the program is first put into an array.
-    pub(crate) tail_entry: OnceLock<TailEntry>,
-    /// Made by the first run in the interpreter: most programs have none.
+    pub(crate) tail_entry: OnceLock<Box<TailEntry>>,
+    /// Made by the first run in the interpreter: most programs have none. Not behind a pointer: timers find a program
+    /// by the address of its interpreter, which is inside of it.
     pub(crate) interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     pub(crate) linkage: Arc<Linkage>,
     pub(crate) input: Input,
     /// What it is shown, for [`Input::Shown`].
-    pub(crate) layout: Option<Layout>,
+    pub(crate) layout: Option<Box<Layout>>,
     pub(crate) sleepable: bool,
     /// Whether it may take a lock, itself or in a program that it tail-calls.
     pub(crate) locks: bool,
     /// The state of a run that functions of the host take, which it calls.
     pub(crate) takes: Option<StateType>,
-    pub(crate) times: LoadTimes,
+    /// The times of linking, and of compilation with installation; the rest know verifier and compiler.
+    pub(crate) link_time: Duration,
+    pub(crate) jit_time: Duration,
     /// The maps that the program names, by index.
     pub(crate) maps: BTreeMap<u32, Arc<Map>>,
     /// Its arena, if another process maps that: see [`Map::meet_touched_pages`].
@@ -158,7 +163,7 @@ impl Image {
         }
         let entry = self.compiled.tail_entry(arena)?;
         // Another thread may have been first; then nothing has used this one.
-        Ok(self.tail_entry.get_or_init(|| entry).address())
+        Ok(self.tail_entry.get_or_init(|| Box::new(entry)).address())
     }
 
     /// The maps that it names.
@@ -187,21 +192,20 @@ impl Image {
         if self.interpreter.get().is_none() {
             let probes = self.verified.facts().iter().any(|fact| fact.reached && fact.probe);
             let loads = probes.then(loads).transpose()?;
-            let _ = self.interpreter.set(
-                match loads {
-                    Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
-                    None => Interpreter::new(&self.verified, &self.linkage),
+            let made = match loads {
+                Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
+                None => Interpreter::new(&self.verified, &self.linkage),
+            };
+            let made = made.map(|interpreter| {
+                let interpreter = interpreter.find_programs(find);
+                if self.entries.is_empty() {
+                    return interpreter;
                 }
-                .map(|interpreter| {
-                    let interpreter = interpreter.find_programs(find);
-                    if self.entries.is_empty() {
-                        return interpreter;
-                    }
-                    // The image keeps its interpreter.
-                    let own = std::ptr::from_ref(self).expose_provenance() as u64;
-                    interpreter.enter_functions(own, enter)
-                }),
-            );
+                // The image keeps its interpreter.
+                let own = std::ptr::from_ref(self).expose_provenance() as u64;
+                interpreter.enter_functions(own, enter)
+            });
+            let _ = self.interpreter.set(made);
         }
         // Another thread may have made the same one first.
         let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };

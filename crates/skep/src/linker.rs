@@ -8,7 +8,6 @@ use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::audit::AuditedProgram;
 use crate::error::Error;
 use crate::helpers::{self, recorded};
-use crate::image::LoadTimes;
 use crate::machine_objects;
 use crate::module::Module;
 use crate::object::{Object, ProgramOptions, Variable};
@@ -16,6 +15,7 @@ use crate::observe;
 use crate::program::Program;
 use crate::provides;
 use crate::runtime::Runtime;
+use crate::shared::{Calls, Helper};
 use crate::steps::steps;
 use crate::tenant::Tenant;
 use maps::MapsOfLoad;
@@ -369,7 +369,7 @@ impl<'a> Linker<'a> {
                     wanted.push(name);
                 }
             }
-            verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
+            verified.push((program, link));
         }
         let reached = verified.iter().flat_map(|(program, _)| reached_maps(program)).collect();
         let MapsOfLoad { by_index: maps, unused } = self.create_maps(&definitions, &variables, reached)?;
@@ -383,10 +383,10 @@ impl<'a> Linker<'a> {
         });
         let programs: Vec<Program> = verified
             .into_iter()
-            .map(|(program, times)| {
+            .map(|(program, link_time)| {
                 let host = self.object.host_types();
                 let choices = (patchable.clone(), self.tenant.as_ref());
-                Program::load(shared, program, Arc::clone(&linkage), &maps, host, times, choices)
+                Program::load(shared, program, Arc::clone(&linkage), &maps, host, link_time, choices)
             })
             .collect::<Result<_, _>>()?;
         let dispatch = &shared.dispatch;
@@ -598,15 +598,20 @@ impl<'a> Linker<'a> {
             maps.iter().flatten().filter_map(|map| map.arena()).for_each(|arena| _ = arena.start());
         }
         let records = ends.is_some();
-        let form = |id: u32| recorded::helper(id).filter(|_| records && shared.linux_numbers);
+        // Programs share these: there are hundreds.
+        let Calls { helpers, functions } = shared.calls[usize::from(records)].get_or_init(|| {
+            let form = |id: u32| recorded::helper(id).filter(|_| records && shared.linux_numbers);
+            let call = |(id, helper): (&u32, &Helper)| Some((*id, form(*id).or(helper.call)?));
+            Calls {
+                helpers: known.iter().filter_map(call).collect(),
+                functions: if records { recorded::functions() } else { helpers::own::provided() }.into(),
+            }
+        });
         Linkage {
             maps: maps.iter().map(|map| map.as_ref().map(|map| map.link()).unwrap_or_default()).collect(),
-            helpers: known
-                .iter()
-                .filter_map(|(id, helper)| Some((*id, form(*id).or(helper.call)?)))
-                .collect(),
+            helpers: Arc::clone(helpers),
             inline_linux_helpers: shared.linux_numbers,
-            functions: if records { recorded::functions() } else { helpers::own::provided() },
+            functions: Arc::clone(functions),
             ends,
             states: known.iter().filter_map(|(id, helper)| Some((*id, helper.noted()?))).collect(),
             ..Linkage::default()

@@ -72,7 +72,7 @@ impl Program {
         linkage: Arc<Linkage>,
         maps: &[Option<Arc<Map>>],
         host: Option<&Btf>,
-        mut times: LoadTimes,
+        link_time: Duration,
         (types, tenant): (Option<Arc<Btf>>, Option<&Arc<Tenant>>),
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
@@ -97,9 +97,7 @@ impl Program {
         if let Some(tenant) = tenant {
             shared.charging(|| tenant.charge_code(&mut compiled))?;
         }
-        times.jit = started.elapsed();
-        times.install = compiled.install_time();
-        times.verify = Duration::from_nanos(verified.stats().nanoseconds);
+        let jit_time = started.elapsed();
         let mut layout = None;
         let input = match (verified.entry(), verified.program_type().native) {
             _ if verified.is_extension() => Input::Inside,
@@ -136,7 +134,7 @@ impl Program {
                 let shown = Layout::of(verified.target(), host);
                 let target = || verified.target().unwrap_or_default().to_owned();
                 let lacks = |why| Error::IteratorNotProvided { program: name(), target: target(), why };
-                layout = Some(shown.map_err(lacks)?);
+                layout = Some(Box::new(shown.map_err(lacks)?));
                 Input::Shown
             }
             _ => {
@@ -173,7 +171,8 @@ impl Program {
             linkage,
             input,
             layout,
-            times,
+            link_time,
+            jit_time,
             counted: Counted::default(),
             tenant: tenant.cloned(),
             _charge: charge,
@@ -521,7 +520,13 @@ impl Program {
 
     /// The time that loading it took.
     pub fn load_times(&self) -> LoadTimes {
-        self.image.times
+        let image = &self.image;
+        LoadTimes {
+            link: image.link_time,
+            verify: Duration::from_nanos(image.verified.stats().nanoseconds),
+            jit: image.jit_time,
+            install: image.compiled.install_time(),
+        }
     }
 
     /// Its runs while [statistics were on](crate::Runtime::enable_stats), since the last

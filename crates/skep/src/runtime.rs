@@ -529,6 +529,7 @@ impl RuntimeBuilder {
                 confined: self.untrusted,
                 policy: self.policy,
                 helpers,
+                calls: Default::default(),
                 hosts: self.hosts,
                 linux_numbers: self.linux_numbers,
                 dispatch,

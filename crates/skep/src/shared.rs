@@ -56,6 +56,9 @@ pub(crate) struct Shared {
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
+    /// What compiled code calls, for runs that do not end early and for those that may. Made for the first such
+    /// program.
+    pub(crate) calls: [OnceLock<Calls>; 2],
     /// Types of the host's own, and functions for their programs.
     pub(crate) hosts: crate::host::Registered,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
@@ -91,6 +94,12 @@ pub(crate) struct TargetPrograms {
     pub(crate) known: BTreeMap<u32, Weak<Connected>>,
     /// The last number that was given out.
     last: u32,
+}
+
+/// What compiled code of a runtime's programs calls, by number, as [`Linkage`](skep_abi::Linkage) has it.
+pub(crate) struct Calls {
+    pub(crate) helpers: Arc<[(u32, HelperFn)]>,
+    pub(crate) functions: Arc<[(u32, HelperFn)]>,
 }
 
 pub(crate) struct Helper {

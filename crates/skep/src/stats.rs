@@ -51,9 +51,8 @@ pub struct RunStats {
 /// The counters of a program or a link.
 #[derive(Default)]
 pub(crate) struct Counted {
-    cells: OnceLock<Cells>,
-    /// The sums at the last reset. A leaf.
-    before: Mutex<Sums>,
+    /// Most programs are never counted: then this is all that they have.
+    cells: OnceLock<Box<Cells>>,
 }
 
 /// What is counted of a link. Its programs' handles in the hook's list lead to it.
@@ -78,6 +77,8 @@ struct Cells {
     words: Box<[AtomicU64]>,
     /// Where the first CPU's begin.
     start: usize,
+    /// The sums at the last reset. A leaf.
+    before: Mutex<Sums>,
 }
 
 /// A sum over all CPUs.
@@ -89,7 +90,7 @@ struct Sums {
 impl Counted {
     /// Allocates the counters, if that was not done.
     pub(crate) fn prepare(&self, cpus: u32) {
-        self.cells.get_or_init(|| Cells::new(cpus));
+        self.cells.get_or_init(|| Box::new(Cells::new(cpus)));
     }
 
     /// Adds a run on that CPU.
@@ -110,8 +111,9 @@ impl Counted {
 
     /// What was counted since the last reset.
     pub(crate) fn stats(&self) -> RunStats {
-        let before = self.lock();
-        let mut sums = self.sums();
+        let Some(cells) = self.cells.get() else { return RunStats::default() };
+        let before = cells.lock();
+        let mut sums = cells.sums();
         sums.words.iter_mut().zip(before.words).for_each(|(sum, before)| *sum = sum.wrapping_sub(before));
         let times = Histogram::new(sums.words[FIRST_BUCKET..].into());
         RunStats { run_cnt: times.count(), run_time_ns: sums.words[TIME], misses: sums.words[MISSES], times }
@@ -119,8 +121,10 @@ impl Counted {
 
     /// Counts from 0 again.
     pub(crate) fn reset(&self) {
-        let mut before = self.lock();
-        *before = self.sums();
+        if let Some(cells) = self.cells.get() {
+            let mut before = cells.lock();
+            *before = cells.sums();
+        }
     }
 
     #[inline]
@@ -129,21 +133,6 @@ impl Counted {
         let cells = self.cells.get()?;
         let at = cells.start + cpu as usize * STRIDE;
         cells.words.get(at..at + FIRST_BUCKET + BUCKETS)
-    }
-
-    fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
-        let Some(cells) = self.cells.get() else { return sums };
-        for cell in cells.words[cells.start..].chunks_exact(STRIDE) {
-            for (sum, word) in sums.words.iter_mut().zip(cell) {
-                *sum = sum.wrapping_add(word.load(Relaxed));
-            }
-        }
-        sums
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sums> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,7 +155,21 @@ impl Cells {
         // allocated as a box and is owned by it again. As zeroes it stays untouched where no CPU counts.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
         let start = words.as_ptr().align_offset(LINES * size_of::<u64>()).min(LINES);
-        Self { words, start }
+        Self { words, start, before: Mutex::default() }
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for cell in self.words[self.start..].chunks_exact(STRIDE) {
+            for (sum, word) in sums.words.iter_mut().zip(cell) {
+                *sum = sum.wrapping_add(word.load(Relaxed));
+            }
+        }
+        sums
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sums> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -28,7 +28,7 @@ unsafe extern "C" fn digits(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut Ru
 }
 
 pub(crate) fn linkage(helpers: &[(u32, HelperFn)]) -> Linkage {
-    Linkage { maps: Vec::new(), helpers: helpers.to_vec(), ..Linkage::default() }
+    Linkage { maps: Vec::new(), helpers: helpers.into(), ..Linkage::default() }
 }
 
 #[test]

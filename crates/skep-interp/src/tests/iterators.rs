@@ -31,7 +31,7 @@ fn linkage() -> Linkage {
         ("bpf_iter_num_destroy", down_destroy),
     ];
     let functions = functions.map(|(name, call)| (own_kfunc_number(name).unwrap(), call));
-    Linkage { functions: functions.to_vec(), ..Linkage::default() }
+    Linkage { functions: functions.into(), ..Linkage::default() }
 }
 
 /// `new 8`, `next 8` and `destroy 8` call the functions with the iterator at `r10 - 8`.

@@ -192,7 +192,7 @@ impl Program {
     }
 
     pub(super) fn helpers(mut self, helpers: &[(u32, HelperFn)]) -> Self {
-        self.linkage.helpers = helpers.to_vec();
+        self.linkage.helpers = helpers.into();
         self
     }
 
@@ -244,7 +244,7 @@ impl Program {
         for (slot, insn) in self.insns.iter().enumerate() {
             if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = *insn {
                 self.facts[slot].throws = true;
-                self.linkage.functions = vec![(id.cast_unsigned(), testing::CLOBBER)];
+                self.linkage.functions = [(id.cast_unsigned(), testing::CLOBBER as _)].into();
             }
         }
         // Functions call later ones.
@@ -345,7 +345,8 @@ impl Program {
         let (layout, _, _, places) = lower::<A>(self.parts(), A::NEWEST, options, home)?;
         let mut bytes = vec![0; layout.len()];
         layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
-        let (offsets, pieces) = (crate::offsets(&places, &layout), crate::pieces(&places, &layout));
+        let (offsets, pieces) =
+            (crate::offsets(&places, &layout).collect(), crate::pieces(&places, &layout).collect());
         Ok(Emitted { bytes, offsets, pieces, instructions: layout.instructions() })
     }
 

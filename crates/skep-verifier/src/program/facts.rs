@@ -292,7 +292,11 @@ impl Record {
 
     /// What is proved about the values of calls that print, by slot.
     pub(crate) fn take_printed(&mut self) -> Arc<[(u32, Printed)]> {
-        std::mem::take(&mut self.printed).into_iter().collect()
+        match std::mem::take(&mut self.printed) {
+            // That takes no memory.
+            none if none.is_empty() => Arc::default(),
+            printed => printed.into_iter().collect(),
+        }
     }
 
     /// Some path allocates objects of that type.

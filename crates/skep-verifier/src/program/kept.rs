@@ -2,11 +2,14 @@
 //!
 //! An engine reads instructions and facts once, when the program is loaded. Later only questions about the program need
 //! them: dumps, source lines of a fault, the interpreter. Unpacked they take some 70 bytes for each instruction, packed
-//! about four:
+//! about four, long programs less:
 //!
 //! ```text
-//!   LZ4 of:  slots as in an object file, 8 bytes each | a byte of flags for each slot | calls | lines
+//!   LZ4, if it is long, of:  slots | calls | lines
+//!   a slot:  which of the others follow | opcode | registers | offset | immediate | flags
 //! ```
+//!
+//! An offset or an immediate of 0 is left out, and so are the flags of a slot that is reached and no more.
 //!
 //! A program that is asked unpacks itself once and stays so: `&[Insn]` must live as long as the program. Instructions
 //! that cannot be written as slots would be lost, so such a program is never packed.
@@ -16,7 +19,7 @@
 
 use crate::program::{CallFact, Fact};
 use skep_abi::{ContextField, LineInfo};
-use skep_isa::{Insn, Slot};
+use skep_isa::{Insn, Slot, varint};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -50,9 +53,7 @@ impl Kept {
     /// The instructions as in an object file. Unpacks nothing that stays.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         if let (None, Some(packed)) = (self.unpacked.get(), &self.packed) {
-            let mut bytes = packed.plain().into_owned();
-            bytes.truncate(packed.slots as usize * Slot::BYTES);
-            return bytes;
+            return packed.slots(&mut Reader(&packed.plain())).0;
         }
         skep_isa::encode_bytes(&self.slots().insns).unwrap_or_default()
     }
@@ -88,6 +89,11 @@ struct Packed {
 /// Below this size compression saves less than its table costs in time.
 const SMALL: usize = 2048;
 
+// What follows the opcode and the registers of a slot.
+const OFFSET: u8 = 1 << 0;
+const IMMEDIATE: u8 = 1 << 1;
+const FLAGS: u8 = 1 << 2;
+
 // The flags of a slot.
 const REACHED: u8 = 1 << 0;
 const JUMP_TARGET: u8 = 1 << 1;
@@ -107,9 +113,10 @@ impl Packed {
     /// `None` for what has no packed form.
     fn of(slots: &Slots) -> Option<Self> {
         let Slots { insns, facts, lines } = slots;
-        let mut plain = skep_isa::encode_bytes(insns).ok()?;
-        plain.reserve(facts.len() + lines.len() * 16);
-        plain.extend(facts.iter().map(flags));
+        let encoded = skep_isa::encode_bytes(insns).ok()?;
+        let (encoded, _) = encoded.as_chunks();
+        let mut plain = Vec::with_capacity(4 * facts.len() + 16 * lines.len());
+        encoded.iter().zip(facts).for_each(|(slot, fact)| write_slot(&mut plain, *slot, flags(fact)));
         facts.iter().filter_map(|fact| fact.call).for_each(|call| write_call(&mut plain, call));
         write_lines(&mut plain, lines);
         let foreign = (0..).zip(facts).filter_map(|(slot, fact)| Some((slot, fact.foreign?))).collect();
@@ -138,19 +145,29 @@ impl Packed {
 
     fn unpack(&self) -> Slots {
         let bytes = self.plain();
-        let slots = self.slots as usize;
-        let (code, rest) = bytes.split_at(slots * Slot::BYTES);
-        let (flags, rest) = rest.split_at(slots);
-        let insns = match skep_isa::decode_bytes(code) {
+        let mut rest = Reader(&bytes);
+        let (code, flags) = self.slots(&mut rest);
+        let insns = match skep_isa::decode_bytes(&code) {
             Ok(insns) => insns,
             Err(error) => unreachable!("slots that this module encoded: {error}"),
         };
-        let mut rest = Reader(rest);
         let mut facts: Vec<Fact> = flags.iter().map(|flags| fact(*flags, &mut rest)).collect();
         for (slot, field) in &self.foreign {
             facts[*slot as usize].foreign = Some(field);
         }
         Slots { insns, facts, lines: read_lines(&mut rest, self.lines) }
+    }
+
+    /// The slots as in an object file, and the flags of each.
+    fn slots(&self, bytes: &mut Reader<'_>) -> (Vec<u8>, Vec<u8>) {
+        let count = self.slots as usize;
+        let (mut code, mut flags) = (Vec::with_capacity(count * Slot::BYTES), Vec::with_capacity(count));
+        for _ in 0..count {
+            let (slot, of_slot) = read_slot(bytes);
+            code.extend(slot);
+            flags.push(of_slot);
+        }
+        (code, flags)
     }
 
     fn heap_bytes(&self) -> usize {
@@ -188,6 +205,33 @@ fn fact(flags: u8, calls: &mut Reader<'_>) -> Fact {
         throws: has(THROWS),
         reload: has(RELOAD),
     }
+}
+
+fn write_slot(bytes: &mut Vec<u8>, slot: [u8; Slot::BYTES], flags: u8) {
+    let [code, registers, o @ .., i0, i1, i2, i3] = slot;
+    let (offset, immediate) = (i16::from_le_bytes(o), i32::from_le_bytes([i0, i1, i2, i3]));
+    let flag = |is, flag| if is { flag } else { 0 };
+    let follow = flag(offset != 0, OFFSET) | flag(immediate != 0, IMMEDIATE) | flag(flags != REACHED, FLAGS);
+    bytes.extend([follow, code, registers]);
+    if offset != 0 {
+        varint::write(bytes, offset.into());
+    }
+    if immediate != 0 {
+        varint::write(bytes, immediate);
+    }
+    if flags != REACHED {
+        bytes.push(flags);
+    }
+}
+
+fn read_slot(bytes: &mut Reader<'_>) -> ([u8; Slot::BYTES], u8) {
+    let [follow, code, registers] = bytes.array();
+    let mut number = |flag| if follow & flag != 0 { varint::read(&mut bytes.0) } else { 0 };
+    // Truncating: it was an offset.
+    let [o0, o1] = (number(OFFSET) as i16).to_le_bytes();
+    let [i0, i1, i2, i3] = number(IMMEDIATE).to_le_bytes();
+    let [flags] = if follow & FLAGS != 0 { bytes.array() } else { [REACHED] };
+    ([code, registers, o0, o1, i0, i1, i2, i3], flags)
 }
 
 fn write_call(bytes: &mut Vec<u8>, call: CallFact) {
@@ -273,7 +317,8 @@ mod tests {
 
     /// `rounds` times a few instructions, with every flag and every form of a call.
     fn slots(rounds: u32) -> Slots {
-        let text = "r1 = 0x123456789 ll\nif r1 > 5 goto +1\ncall 7\nr0 += -3\n".repeat(rounds as usize);
+        let text = "r1 = 0x123456789 ll\nif r1 > 5 goto +1\ncall 7\nr0 += -3\nr2 = *(u64 *)(r1 - 32768)\n"
+            .repeat(rounds as usize);
         let insns = assemble(&format!("{text}exit")).unwrap();
         let call = |n: u32| CallFact {
             map: (n & 1 != 0).then_some(n),

@@ -175,7 +175,7 @@ impl SysProgram {
             address: compiled.text().address() as u64,
             bytes,
             functions: compiled.functions().to_vec(),
-            slots: compiled.offsets().to_vec(),
+            slots: compiled.offsets(),
         }
     }
 }

@@ -23,7 +23,7 @@ fn linkage(arrays: &[InlineArray]) -> Linkage {
             arena: None,
         })
         .collect();
-    Linkage { maps, helpers: HELPERS.to_vec(), inline_linux_helpers: true, ..Linkage::default() }
+    Linkage { maps, helpers: HELPERS.into(), inline_linux_helpers: true, ..Linkage::default() }
 }
 
 /// Looks up the index in `r1`; returns the address or 0.

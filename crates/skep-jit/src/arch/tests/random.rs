@@ -433,8 +433,7 @@ fn unread_arguments_of_inlined_look_ups_are_not_computed() {
     };
     let mut program =
         Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5), in_bounds: false });
-    program.linkage =
-        Linkage { maps: vec![link], helpers: Vec::new(), inline_linux_helpers: true, ..Linkage::default() };
+    program.linkage = Linkage { maps: vec![link], inline_linux_helpers: true, ..Linkage::default() };
     assert_eq!(program.run(0, 0), 0x1028);
     let with = program.compile().code_bytes();
     let without = Program::new("r6 = 5\n*(u32 *)(r10 - 4) = r6\nr0 = 0x1028\nexit").compile().code_bytes();

@@ -182,7 +182,7 @@ impl Parts {
             MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY), programs: None, arena: None };
         program.linkage = Linkage {
             maps: vec![link],
-            helpers: vec![(7, CLOBBER)],
+            helpers: [(7, CLOBBER as _)].into(),
             inline_linux_helpers: true,
             ..Linkage::default()
         };

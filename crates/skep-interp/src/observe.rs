@@ -17,7 +17,7 @@
 //! function that is forgotten there would show the wrong frame for the rest of the run.
 
 use std::convert::Infallible;
-use std::ptr;
+use std::{fmt, ptr};
 
 use skep_isa::{Insn, Size};
 
@@ -30,8 +30,8 @@ use crate::exec::{AccessKind, FRAME_BYTES, Registers, Watch};
 pub trait Observer {
     /// An instruction is about to be executed.
     fn step(&mut self, _step: &Step<'_>) {}
-    /// The instruction of the last step is about to access `size` bytes at the address `at`. Probe loads and accesses to
-    /// an arena are not told.
+    /// The instruction of the last step is about to access memory at the address `at`. Probe loads and accesses to an
+    /// arena are not told.
     fn access(&mut self, _at: u64, _size: Size, _kind: AccessKind) {}
     /// The instruction of the last step is about to call something with `r1` to `r5`.
     fn call(&mut self, _callee: Callee, _args: [u64; 5]) {}
@@ -49,7 +49,7 @@ pub enum Callee {
 }
 
 /// The machine before an instruction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Step<'a> {
     /// The slot of the instruction, from 0.
     pub slot: u32,
@@ -109,6 +109,18 @@ impl Step<'_> {
         // SAFETY: the interpreter opened this frame: it exposed the memory and wrote all of it. The frame lives as
         // long as the run, which waits for the observer, and a `Step` lives no longer than the observer's call.
         unsafe { ptr::with_exposed_provenance::<[u8; FRAME_BYTES]>(bottom).read() }
+    }
+}
+
+impl fmt::Debug for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slot, insn, registers, code: _, frames } = self;
+        f.debug_struct("Step")
+            .field("slot", slot)
+            .field("insn", insn)
+            .field("registers", registers)
+            .field("frames", frames)
+            .finish_non_exhaustive()
     }
 }
 

@@ -176,6 +176,7 @@ pub use skep_abi as abi;
 pub use skep_btf::Btf;
 #[cfg(feature = "derive")]
 pub use skep_derive::{Context, Verdict, test};
+pub use skep_interp as interp;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{

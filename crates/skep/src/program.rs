@@ -32,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 mod call;
+mod observed;
 mod with_state;
 
 pub(crate) use call::Call;

@@ -1,9 +1,10 @@
 //! A BPF interpreter: the oracle for every BPF compiler.
 //!
 //! It executes what the verifier accepted ([`Verified`]) exactly as RFC 9669 defines it, and is written for
-//! readability: the arithmetic is one match, a load is a load. It has two ways to run a program:
+//! readability: the arithmetic is one match, a load is a load. It has three ways to run a program:
 //!
 //! * [`Interpreter::run`] trusts the verifier, as compiled code does;
+//! * [`Interpreter::run_observed`] trusts it too, and tells an [`Observer`] each step;
 //! * [`Interpreter::run_checked`] trusts nothing. It checks every register, every memory access, every jump and
 //!   every helper's arguments, and stops with a [`Violation`] if the program does something that the verifier
 //!   should not have accepted, or that contradicts the facts that the verifier left for compilers.
@@ -21,6 +22,7 @@ mod counting;
 mod exec;
 mod maps;
 mod memory;
+mod observe;
 mod own;
 mod regions;
 mod registers;
@@ -35,6 +37,7 @@ mod violation;
 mod watch;
 
 pub use exec::AccessKind;
+pub use observe::{Callee, Observer, Step};
 pub use regions::{FindObject, Regions, Rights};
 pub use violation::{MemoryAccess, Reason, Violation};
 
@@ -198,6 +201,27 @@ impl Interpreter {
     pub unsafe fn run(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
         // SAFETY: this function's contract, and `Verified`, which guarantees that the program obeys it.
         let Ok(result) = unsafe { exec::run(&self.code, r1, r2, env, &mut exec::Unwatched) };
+        result
+    }
+
+    /// Runs the program as [`Interpreter::run`] does, and tells `observer` each step. Targets of tail calls are not
+    /// observed.
+    ///
+    /// Runs without an observer do not pay for it: the interpreter's loop is compiled for each kind of run.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Interpreter::run`].
+    pub unsafe fn run_observed<O: Observer + ?Sized>(
+        &self,
+        r1: u64,
+        r2: u64,
+        env: &mut RunEnv,
+        observer: &mut O,
+    ) -> u64 {
+        let mut watch = observe::Observed::new(&self.code, observer);
+        // SAFETY: this function's contract; an observer changes neither registers nor memory of the program.
+        let Ok(result) = unsafe { exec::run(&self.code, r1, r2, env, &mut watch) };
         result
     }
 

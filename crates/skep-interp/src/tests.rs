@@ -8,6 +8,7 @@ mod checking;
 mod iterators;
 mod jumps;
 mod memory;
+mod observing;
 mod packet;
 mod preparing;
 mod probes;

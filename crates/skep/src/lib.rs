@@ -178,6 +178,7 @@ pub use skep_btf::Btf;
 pub use skep_derive::{Context, Verdict, test};
 #[cfg(feature = "guard")]
 pub use skep_guard as guard;
+pub use skep_interp as interp;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 mod call;
 mod coverage;
+mod observed;
 mod with_state;
 
 pub(crate) use call::Call;

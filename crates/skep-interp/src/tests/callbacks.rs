@@ -8,9 +8,9 @@ use skep_abi::{ArgKind, Callback, HelperProto, MAX_LOOPS, RetKind};
 use skep_isa::assemble;
 
 /// A loop like Linux's `bpf_loop`: function, iterations, context.
-const LOOP: u32 = 181;
+pub(crate) const LOOP: u32 = 181;
 
-unsafe extern "C" fn repeat(
+pub(crate) unsafe extern "C" fn repeat(
     iterations: u64,
     function: u64,
     context: u64,
@@ -29,7 +29,7 @@ unsafe extern "C" fn repeat(
     iterations
 }
 
-fn program(text: &str, functions: &[u32]) -> Parts {
+pub(crate) fn program(text: &str, functions: &[u32]) -> Parts {
     let insns = assemble(text).unwrap_or_else(|error| panic!("{error}"));
     let ends = functions.iter().skip(1).copied().chain([insns.len() as u32]);
     let functions = functions.iter().zip(ends).map(|(start, end)| function("f", *start, end)).collect();

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::image::{Engine, Image};
 use crate::run_state::RunState;
 use skep_abi::RunEnv;
+use skep_interp::Observer;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -123,6 +124,42 @@ impl Program {
             Engine::Jit => None,
             Engine::Interpreter => Some(self.shared.interpreter(image)?),
         };
+        // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
+        let enter = |env: &mut RunEnv| unsafe {
+            match interpreter {
+                None => image.entry.call(call.r1, call.r2, env),
+                Some(interpreter) => interpreter.run(call.r1, call.r2, env),
+            }
+        };
+        // SAFETY: it runs this program.
+        unsafe { self.start(&call, enter) }
+    }
+
+    /// [`Program::call`] in the interpreter, whatever the call's engine, with an observer. It is not counted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`].
+    pub(super) unsafe fn call_observed(
+        &self,
+        call: Call<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<u64, Error> {
+        let interpreter = self.shared.interpreter(&self.image)?;
+        // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
+        let enter = |env: &mut RunEnv| unsafe { interpreter.run_observed(call.r1, call.r2, env, observer) };
+        // SAFETY: it runs this program.
+        unsafe { self.start(&call, enter) }
+    }
+
+    /// Prepares a virtual CPU and an environment, lets `enter` run the program in them, and settles what the run left.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::call`]; `enter` runs this program in the environment, and does nothing else with that.
+    #[inline]
+    unsafe fn start(&self, call: &Call<'_>, enter: impl FnOnce(&mut RunEnv) -> u64) -> Result<u64, Error> {
+        let image: &Image = &self.image;
         if let Some(wanted) = image.takes {
             self.check_state(wanted, call.state)?;
         }
@@ -155,13 +192,7 @@ impl Program {
         if let Some(ending) = &mut ending {
             ending.attach(&mut env);
         }
-        // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
-        let result = unsafe {
-            match interpreter {
-                None => image.entry.call(call.r1, call.r2, &mut env),
-                Some(interpreter) => interpreter.run(call.r1, call.r2, &mut env),
-            }
-        };
+        let result = enter(&mut env);
         if u64::from(env.sections) | env.ending != 0 {
             // SAFETY: the run has returned, and its section lasts.
             unsafe { self.shared.finish(image, &mut env, ending.as_mut())? };

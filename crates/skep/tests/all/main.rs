@@ -36,6 +36,7 @@ mod metrics;
 mod names;
 mod network;
 mod objects_of_the_host;
+mod observed;
 mod ops;
 mod owners;
 mod packets;

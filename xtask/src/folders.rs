@@ -165,6 +165,10 @@ const FLOWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "crates/skep-fuzz/src",
+        &["error", "setup", "case", "repair", "packets", "minimise", "target", "fuzzer"],
+    ),
+    (
         "crates/skep-test/src",
         &[
             "captures", "error", "options", "covered", "node", "outcome", "proto", "table", "fixture",

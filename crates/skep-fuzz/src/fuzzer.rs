@@ -1,8 +1,9 @@
 //! The loop: mutate, run, look, keep.
 
 use crate::case::{Case, Why};
+use crate::error::Error;
 use crate::minimise::minimise;
-use crate::packets::{self, Mutator};
+use crate::packets::{self, Mutator, Seed, Words};
 use crate::setup::Setup;
 use crate::target::{Ran, Target, Wanted};
 use fastrand::Rng;
@@ -11,7 +12,6 @@ use skep::abi::{Context, ProgramType};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Runs with the same contents of maps at their beginning.
 const EPOCH: u64 = 20_000;
@@ -21,42 +21,6 @@ const HISTORY: usize = 8;
 const PATIENCE: u64 = 1024;
 /// The most cases of each kind but those that reach new code.
 const MOST: usize = 16;
-
-/// Why nothing was fuzzed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// An object cannot be loaded.
-    #[error("{source}")]
-    Load {
-        /// The reason.
-        source: Box<skep::Error>,
-    },
-    /// The object has no such program.
-    #[error("the object has no program {program:?}")]
-    NoProgram {
-        /// Its name.
-        program: String,
-    },
-    /// Programs of that type take something else.
-    #[error(
-        "programs of type {program_type} run neither on packets nor on buffers: their inputs cannot be made up"
-    )]
-    NotBytes {
-        /// The type.
-        program_type: &'static str,
-    },
-    /// An unwanted verdict that the program's type does not have.
-    #[error("programs of type {program_type} have no verdict {verdict:?}; they have {known}")]
-    NoVerdict {
-        /// The type.
-        program_type: &'static str,
-        /// The verdict.
-        verdict: String,
-        /// Those that it has.
-        known: String,
-    },
-}
 
 /// What is looked for, and for how long.
 #[derive(Clone, Debug, Default)]
@@ -184,10 +148,10 @@ impl<'a> Fuzzer<'a> {
     pub fn run(&self, progress: &mut dyn FnMut(&Report) -> bool) -> Result<Report, Error> {
         let mut report = Report::default();
         let first = Target::load(self.object, &self.wanted, &Setup::default())?;
-        let numbers = packets::numbers(first.program().verified());
+        let words = Words::of(first.program().verified(), &first.module);
         let mut mutator = Mutator {
             rng: Rng::with_seed(self.options.seed),
-            numbers,
+            words: words.clone(),
             longest: self.options.longest.max(64),
             buffer: self.buffer,
         };
@@ -199,6 +163,7 @@ impl<'a> Fuzzer<'a> {
         if self.buffer {
             corpus.iter_mut().for_each(|bytes| bytes.resize(self.options.buffer as usize, 0));
         }
+        let mut corpus: Vec<Seed> = corpus.into_iter().map(|bytes| Seed::new(bytes, self.buffer)).collect();
         let places = first.program().counters().len();
         report.places = places;
         let mut reached: Vec<bool> = vec![false; places];
@@ -229,7 +194,7 @@ impl<'a> Fuzzer<'a> {
                 }
                 // Each epoch begins with the whole corpus as it is.
                 match corpus.get(run as usize) {
-                    Some(seed) => input.clone_from(seed),
+                    Some(seed) => input.clone_from(&seed.bytes),
                     None => mutator.next(&corpus, &mut input),
                 }
                 let before = if self.options.slowest { total(&counters) } else { 0 };
@@ -241,14 +206,14 @@ impl<'a> Fuzzer<'a> {
                     for (counter, reached) in counters.iter().zip(&mut reached) {
                         *reached |= counter.load(Ordering::Relaxed) != 0;
                     }
-                    corpus.push(input.clone());
+                    corpus.push(Seed::new(input.clone(), self.buffer));
                     found.push(Why::Reaches { verdict: target.verdict(&ran) });
                 }
                 if self.options.slowest {
                     let blocks = total(&counters).wrapping_sub(before);
                     if blocks > slowest {
                         slowest = blocks;
-                        corpus.push(input.clone());
+                        corpus.push(Seed::new(input.clone(), self.buffer));
                         known.retain(|why| !matches!(why, Why::Slowest { .. }));
                         report.findings.retain(|case| !matches!(case.why, Why::Slowest { .. }));
                         found.push(Why::Slowest { blocks });
@@ -281,7 +246,10 @@ impl<'a> Fuzzer<'a> {
                     input = history.pop_front().unwrap_or_default();
                 }
             }
-            setup = Setup::random(&target.module, &mutator.numbers, &mut mutator.rng);
+            setup = Setup::random(&target.module, &words.numbers, &mut mutator.rng);
+            // What is in maps should be in packets too.
+            mutator.words = words.clone();
+            setup.elements.iter().for_each(|element| mutator.words.add(&element.key));
         }
         Ok(report)
     }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod case;
+mod error;
 mod fuzzer;
 mod minimise;
 mod packets;
@@ -20,6 +21,7 @@ mod setup;
 mod target;
 
 pub use case::{Case, Why, table};
-pub use fuzzer::{Error, Fuzzer, Options, Report};
+pub use error::Error;
+pub use fuzzer::{Fuzzer, Options, Report};
 pub use packets::seeds;
 pub use setup::{Element, Setup};

@@ -1,6 +1,6 @@
 //! A program in a runtime of its own, with fresh maps.
 
-use crate::fuzzer::Error;
+use crate::error::Error;
 use crate::setup::Setup;
 use skep::abi::{Context, ProgramType};
 use skep::world::{Clock, Machine, Random};

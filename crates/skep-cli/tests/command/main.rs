@@ -3,6 +3,7 @@
 mod conformance;
 mod contents;
 mod coverage;
+mod fuzzing;
 mod host;
 mod inspection;
 mod kernels;
@@ -53,6 +54,12 @@ impl Said {
     fn json(&self) -> serde_json::Value {
         assert_eq!(self.status, Some(0), "{}", self.err);
         serde_json::from_str(&self.out).expect("one JSON document and nothing else")
+    }
+
+    /// The only JSON document on standard output of a command, whatever its exit status.
+    #[track_caller]
+    fn run_json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
 
     /// Checks that the command refused, with a message that names the place, and without a panic.

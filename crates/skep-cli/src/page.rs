@@ -12,6 +12,7 @@ mod coverage;
 mod graph;
 mod look;
 mod program;
+mod proved;
 
 pub(crate) use coverage::coverage;
 

@@ -6,11 +6,12 @@
 //! ```
 
 use super::look::{count, document, place};
+use super::proved::Proved;
 use crate::failure::Failure;
 use crate::{arch, dump, output};
 use maud::{Markup, html};
 use skep::jit::Target;
-use skep::{Object, ProgramOptions, Runtime};
+use skep::{Object, ProgramOptions, Runtime, VerifyOptions};
 use skep_test::{Coverage, FileCoverage, LineCoverage, Share};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,12 @@ use std::path::{Path, PathBuf};
 /// Tests that are named at a line.
 const NAMED: usize = 40;
 
-/// A program as it is compiled without counting: by slot its instruction, and the machine code of that.
+/// A program as it is compiled without counting: by slot its instruction, what the verifier proved, and machine code.
 #[derive(Default)]
 struct Detail {
     name: String,
     instructions: BTreeMap<u32, String>,
+    proved: Proved,
     code: BTreeMap<u32, Vec<String>>,
 }
 
@@ -174,9 +176,13 @@ fn row(
 fn instructions(detail: &Detail, start: u32, end: u32) -> Markup {
     html! {
         @if detail.instructions.range(start..end).next().is_some() {
-            p { "In " (detail.name) ", as verified, and its machine code:" }
+            p { "In " (detail.name) ", as verified, what holds behind each instruction, and its machine code:" }
             pre { @for (slot, text) in detail.instructions.range(start..end) {
                 (format!("{slot:>5}: {}\n", place(text)))
+                @if let Some(states) = detail.proved.of(*slot) {
+                    @for state in &states.some { span.proved { (format!("       {}\n", place(state))) } }
+                    @if states.more { span.proved { "       and others on other paths\n" } }
+                }
                 @for code in detail.code.get(slot).into_iter().flatten() {
                     span.dim { (format!("         {}\n", place(code))) }
                 }
@@ -198,9 +204,15 @@ impl Detail {
         let module = runtime.linker(&object).only(name).load().ok()?;
         let program = module.program(name)?;
         let before = object.linked(name, ProgramOptions::default()).ok()?.insns;
+        let mut proved = Proved::default();
+        let mut log = |line: &str| proved.line(line);
+        let how = VerifyOptions { log: Some(&mut log), ..VerifyOptions::default() };
+        // What is proved of a program that is refused here, without the host's values, is not shown.
+        let accepted = object.verify_with(name, ProgramOptions::default(), how).is_ok();
+        let proved = if accepted { proved } else { Proved::default() };
         let lines = dump::xlated(program.verified(), &before);
         let instructions = lines.into_iter().map(|line| (line.at as u32, line.text)).collect();
-        Some(Self { name: place(name), instructions, code: code(program).unwrap_or_default() })
+        Some(Self { name: place(name), instructions, proved, code: code(program).unwrap_or_default() })
     }
 }
 

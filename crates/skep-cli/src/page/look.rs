@@ -20,7 +20,7 @@ th{color:var(--dim);font-weight:600}.n{text-align:right;white-space:nowrap}ul{ma
 display:inline}.source p,.source ul{font:14px/1.5 system-ui,sans-serif;margin:.3rem 0}.source details pre{overflow:visible}\
 .hit td.n{color:var(--good)}.missed{background:color-mix(in srgb,var(--bad) 14%,transparent)}\
 .partly{background:color-mix(in srgb,#d4a72c 18%,transparent)}.dead{color:var(--dim)}\
-.good{color:var(--good)}.bad{color:var(--bad)}.dim{color:var(--dim)}summary{cursor:pointer}\
+.good,.proved{color:var(--good)}.bad{color:var(--bad)}.dim{color:var(--dim)}summary{cursor:pointer}\
 figure{margin:0;overflow:auto;max-height:80vh;border:1px solid var(--line)}img{display:block;max-width:none}";
 
 /// Nothing on a page runs or comes from elsewhere, whatever names are in the object.

@@ -114,10 +114,26 @@ fn a_page_of_a_source_has_counts_tests_and_instructions() {
         "class=\"partly\"",
         "Executed by ",
         "port 23 of tcp is drop",
-        "In firewall, as verified, and its machine code:",
+        "In firewall, as verified, what holds behind each instruction, and its machine code:",
         "default-src 'none'",
     ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("<script"));
+}
+
+#[test]
+fn a_page_of_a_source_has_the_ranges_that_the_verifier_s_log_has() {
+    let folder = Scratch::folder("proved");
+    examples(&["--html", folder.path()]);
+    let pages = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let page =
+        pages.into_iter().find(|path| path.to_string_lossy().ends_with("firewall.bpf.c.html")).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    let said = skep(&["verify", "examples/firewall.bpf.o", "--log"]);
+    let range = said.out.lines().find(|line| line.contains(": (") && line.contains("R0_w=scalar(smin="));
+    let range = range.and_then(|line| line.split_once("; ")).expect("a number of a range in the log").1;
+    let shown = range.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    assert!(page.contains(&shown), "{shown} is not on the page");
+    assert!(page.contains("class=\"proved\""));
 }

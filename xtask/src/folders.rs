@@ -167,10 +167,11 @@ const FLOWS: &[(&str, &[&str])] = &[
     (
         "crates/skep-test/src",
         &[
-            "captures", "error", "node", "outcome", "proto", "table", "fixture", "compare", "ran", "check",
-            "run", "sections", "suite", "show", "report", "bless",
+            "captures", "error", "options", "node", "outcome", "proto", "table", "fixture", "compare", "ran",
+            "check", "run", "sections", "suite", "show", "report", "bless",
         ],
     ),
+    ("crates/skep-mutate/src", &["error", "change", "mutants", "score", "judge", "show"]),
     (
         "crates/skep/src",
         &[

@@ -22,6 +22,7 @@ mod host;
 mod kernels;
 mod list;
 mod measure;
+mod mutate;
 mod object;
 mod output;
 mod pack;
@@ -60,6 +61,8 @@ enum Command {
     Exec(exec::Args),
     /// Test programs: tables of packets, maps and what is expected (*.test.toml), and checks in C.
     Test(test::Args),
+    /// Change a program, one instruction at a time, and say which changes no test notices.
+    Mutate(mutate::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect types.
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
             return exec::main(&args).unwrap_or_else(Failure::report);
         }
         Command::Test(args) => test::main(&args),
+        Command::Mutate(args) => mutate::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),

@@ -86,9 +86,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 }
 
 fn find(args: &Args) -> Result<Suite, Failure> {
-    let captures: Captures = Arc::new(packets);
-    let found = Suite::find(&args.paths, captures);
-    let mut suite = found.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut suite = suite(&args.paths)?;
     if let Some(text) = &args.filter {
         suite.filter(text);
         if suite.is_empty() {
@@ -96,6 +94,12 @@ fn find(args: &Args) -> Result<Suite, Failure> {
         }
     }
     Ok(suite)
+}
+
+/// The tests below these paths.
+pub(crate) fn suite(paths: &[PathBuf]) -> Result<Suite, Failure> {
+    let captures: Captures = Arc::new(packets);
+    Suite::find(paths, captures).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// The packets of a capture.
@@ -132,7 +136,7 @@ fn run(args: &Args, suite: &Suite) -> Result<(Report, bool), Failure> {
     let style = Style { colours: output::is_colourful() };
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new(suite.len() as u64);
-    let options = Options { jobs: args.jobs, interp: args.interp, bless: args.bless };
+    let options = Options { jobs: args.jobs, interp: args.interp, bless: args.bless, budget: None };
     let report = suite.run(&options, &|_: &TestResult| bar.inc(1));
     bar.finish_and_clear();
     let is_read = if args.json {

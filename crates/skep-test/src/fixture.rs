@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use skep::abi::{MapKind, ProgramType};
 use skep::world::file::Described;
 use skep::world::{Clock, Machine, Random};
-use skep::{Map, Module, Object, PerfReader, Runtime, World};
+use skep::{Budget, Map, Module, Object, PerfReader, Runtime, World};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,11 +29,16 @@ pub(crate) struct Fixture {
 }
 
 /// A runtime with one virtual CPU, so that a map has one value per CPU.
-pub(crate) fn runtime(world: &World, lines: &Lines) -> Result<Runtime, String> {
+pub(crate) fn runtime(world: &World, lines: &Lines, budget: Option<Budget>) -> Result<Runtime, String> {
     let lines = Arc::clone(lines);
     let log =
         move |_: &str, line: &str| lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
-    Runtime::builder().cpus(1).world(world).log(log).build().map_err(|error| error.to_string())
+    let builder = Runtime::builder().cpus(1).world(world).log(log);
+    let builder = match budget {
+        Some(budget) => builder.budget(budget),
+        None => builder,
+    };
+    builder.build().map_err(|error| error.to_string())
 }
 
 /// An empty machine with a clock that only the test moves, and numbers that follow from a seed.
@@ -43,10 +48,16 @@ pub(crate) fn plain_world() -> World {
 
 impl Fixture {
     /// Loads a test's program for a buffer of that length.
-    pub(crate) fn load(test: &Test, object: &Object, program: &str, buffer: u32) -> Result<Self, String> {
+    pub(crate) fn load(
+        test: &Test,
+        object: &Object,
+        program: &str,
+        buffer: u32,
+        budget: Option<Budget>,
+    ) -> Result<Self, String> {
         let world = world(test)?;
         let lines = Lines::default();
-        let runtime = runtime(&world, &lines)?;
+        let runtime = runtime(&world, &lines, budget)?;
         let mut linker = runtime.linker(object).only(program).buffer_len(buffer);
         if let Some(node) = &test.program_type {
             linker = linker.program_type(program_type(node)?);

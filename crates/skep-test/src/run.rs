@@ -7,17 +7,18 @@ use crate::check::{check, digits, raw_event};
 use crate::compare::{self, Differences};
 use crate::fixture::Fixture;
 use crate::node::unknown;
+use crate::options::Options;
 use crate::outcome::{Difference, Outcome, Seen, SeenStep};
 use crate::ran::{Ran, run_step};
 use crate::table::{Expect, Input, Test};
 use serde_json::Value as Json;
 use skep::{Engine, Module, Object};
 
-/// Runs a test. `bless`: notes what it leaves for expectations that are missing.
-pub(crate) fn test(test: &Test, object: &Object, interp: bool, bless: bool) -> (Outcome, Vec<String>, Seen) {
+/// Runs a test. With [`Options::bless`] it notes what the test leaves for expectations that are missing.
+pub(crate) fn test(test: &Test, object: &Object, options: &Options) -> (Outcome, Vec<String>, Seen) {
     let mut seen = Seen { index: test.index, is_case: test.is_case, ..Seen::default() };
     let mut printed = Vec::new();
-    let outcome = match steps(test, object, interp, bless, &mut seen, &mut printed) {
+    let outcome = match steps(test, object, options, &mut seen, &mut printed) {
         Ok(differences) if differences.is_empty() => Outcome::Passed,
         Ok(differences) => Outcome::Failed(differences),
         Err(text) => Outcome::Broken(text),
@@ -28,17 +29,17 @@ pub(crate) fn test(test: &Test, object: &Object, interp: bool, bless: bool) -> (
 fn steps(
     test: &Test,
     object: &Object,
-    interp: bool,
-    bless: bool,
+    options: &Options,
     seen: &mut Seen,
     printed: &mut Vec<String>,
 ) -> Result<Vec<Difference>, String> {
+    let &Options { interp, bless, budget, .. } = options;
     let name = program_name(test, object)?;
     let buffer = test.steps.iter().find_map(|step| match &step.input {
         Input::Buffer(bytes) => u32::try_from(bytes.len()).ok(),
         _ => None,
     });
-    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0))?;
+    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0), budget)?;
     let engine = if interp || test.interp { Engine::Interpreter } else { Engine::Jit };
     let mut found = Vec::new();
     let begin = bless.then(|| snapshot(&fixture.module));

@@ -11,6 +11,7 @@
 
 use crate::error::Error;
 use crate::fixture;
+use crate::options::Options;
 use crate::outcome::{Difference, Outcome, What};
 use crate::proto;
 use skep::{Engine, Object, Packet};
@@ -60,23 +61,23 @@ pub(crate) fn tests(path: &Path, bytes: &[u8]) -> Result<Vec<Checks>, Error> {
 }
 
 /// Runs a test. Returns its log beside its outcome.
-pub(crate) fn run(test: &Checks, object: &Object, interp: bool) -> (Outcome, Vec<String>) {
-    match stages(test, object, interp) {
+pub(crate) fn run(test: &Checks, object: &Object, options: &Options) -> (Outcome, Vec<String>) {
+    match stages(test, object, options) {
         Ok(done) => done,
         Err(text) => (Outcome::Broken(text), Vec::new()),
     }
 }
 
-fn stages(test: &Checks, object: &Object, interp: bool) -> Result<(Outcome, Vec<String>), String> {
+fn stages(test: &Checks, object: &Object, options: &Options) -> Result<(Outcome, Vec<String>), String> {
     let text = |error: skep::Error| error.to_string();
     let world = fixture::plain_world();
     let lines = fixture::Lines::default();
-    let runtime = fixture::runtime(&world, &lines)?;
+    let runtime = fixture::runtime(&world, &lines, options.budget)?;
     let before = [&test.pktgen, &test.setup].into_iter().flatten();
     let linker =
         before.clone().fold(runtime.linker(object).only(&test.check), |linker, name| linker.and(name));
     let module = linker.load().map_err(text)?;
-    let engine = if interp { Engine::Interpreter } else { Engine::Jit };
+    let engine = if options.interp { Engine::Interpreter } else { Engine::Jit };
     let mut packet = Packet::new(&[0; PACKET]);
     let run = |name: &str, packet: &mut Packet| {
         let program = module.program(name).ok_or_else(|| format!("no program {name}"))?;

@@ -2,6 +2,7 @@
 
 use crate::captures::Captures;
 use crate::error::Error;
+use crate::options::Options;
 use crate::outcome::{Outcome, Report, Seen, TestResult};
 use crate::run;
 use crate::sections::{self, Checks};
@@ -39,17 +40,6 @@ enum Kind {
     Checks(Checks, PathBuf),
     /// A file that could not be read: a test that is broken.
     Unreadable(String, usize),
-}
-
-/// How tests are run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The number of threads; 0 for one for each processor.
-    pub jobs: usize,
-    /// Whether all programs are interpreted.
-    pub interp: bool,
-    /// Whether to note what [`bless`](crate::bless) writes.
-    pub bless: bool,
 }
 
 impl Suite {
@@ -138,6 +128,36 @@ impl Suite {
         files
     }
 
+    /// Keeps the tests that load the object in this file. Paths are compared as the file system resolves them.
+    pub fn retain_object(&mut self, object: &Path) {
+        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let object = resolved(object);
+        self.entries.retain(|entry| match &entry.kind {
+            Kind::Table(test) => resolved(&test.object.0) == object,
+            Kind::Checks(_, path) => resolved(path) == object,
+            Kind::Unreadable(..) => true,
+        });
+    }
+
+    /// Runs the tests one after the other on this object, whatever objects their files name, until one fails or breaks.
+    /// Returns that one's result. [`Options::jobs`] does not count.
+    pub fn first_failure(&self, object: &Arc<Object>, options: &Options) -> Option<TestResult> {
+        let objects = Objects::default();
+        {
+            let mut known = objects.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for entry in &self.entries {
+                let path = match &entry.kind {
+                    Kind::Table(test) => &test.object.0,
+                    Kind::Checks(_, path) => path,
+                    Kind::Unreadable(..) => continue,
+                };
+                known.insert(path.clone(), Ok(Arc::clone(object)));
+            }
+        }
+        let results = self.entries.iter().map(|entry| entry.run(&objects, options));
+        results.into_iter().find(|result| matches!(result.outcome, Outcome::Failed(_) | Outcome::Broken(_)))
+    }
+
     /// Runs all tests. `ended` is called after each, in the order in which they end, from the threads that run them.
     pub fn run(&self, options: &Options, ended: &(dyn Fn(&TestResult) + Sync)) -> Report {
         let began = Instant::now();
@@ -213,12 +233,12 @@ impl Entry {
         let (outcome, printed, seen) = match &self.kind {
             Kind::Unreadable(text, _) => nothing(Outcome::Broken(text.clone())),
             Kind::Table(test) => match objects.open(&test.object.0) {
-                Ok(object) => run::test(test, &object, options.interp, options.bless),
+                Ok(object) => run::test(test, &object, options),
                 Err(error) => nothing(Outcome::Broken(test.object.1.error(error).to_string())),
             },
             Kind::Checks(test, path) => match objects.open(path) {
                 Ok(object) => {
-                    let (outcome, log) = sections::run(test, &object, options.interp);
+                    let (outcome, log) = sections::run(test, &object, options);
                     (outcome, log, Seen::default())
                 }
                 Err(error) => nothing(Outcome::Broken(error)),

@@ -7,6 +7,7 @@ mod inspection;
 mod kernels;
 #[cfg(feature = "attach")]
 mod live;
+mod mutations;
 mod pack;
 mod refusals;
 mod runs;

@@ -176,6 +176,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "bless",
         ],
     ),
+    ("crates/skep-mutate/src", &["error", "change", "mutants", "score", "judge", "show"]),
     (
         "crates/skep/src",
         &[

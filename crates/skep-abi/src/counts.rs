@@ -58,8 +58,8 @@ pub struct BranchCount {
 }
 
 impl CountsLink {
-    /// Counters for a program, all of them 0. `reached` says whether a path reaches a slot, `starts` where functions begin,
-    /// and `ends` after which helpers a run may be over.
+    /// Counters for a program, all of them 0. `reached` says whether a path reaches a slot, `starts` where functions
+    /// begin, and `ends` after which helpers a run may be over.
     pub fn new(
         insns: &[Insn],
         reached: impl Fn(usize) -> bool,

@@ -24,6 +24,7 @@ mod kernels;
 mod list;
 mod load;
 mod measure;
+mod mutate;
 mod object;
 mod output;
 mod pack;
@@ -65,6 +66,8 @@ enum Command {
     Test(test::Args),
     /// Look for inputs that reach new code, break a promise, or tell two versions of a program apart.
     Fuzz(fuzz::Args),
+    /// Change a program, one instruction at a time, and say which changes no test notices.
+    Mutate(mutate::Args),
     /// Verify programs without running them.
     Verify(verify::Args),
     /// Inspect types.
@@ -132,6 +135,7 @@ fn main() -> ExitCode {
         }
         Command::Test(args) => test::main(&args),
         Command::Fuzz(args) => fuzz::main(&args),
+        Command::Mutate(args) => mutate::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),

@@ -108,9 +108,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 }
 
 fn find(args: &Args) -> Result<Suite, Failure> {
-    let captures: Captures = Arc::new(packets);
-    let found = Suite::find(&args.paths, captures);
-    let mut suite = found.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut suite = suite(&args.paths)?;
     if let Some(text) = &args.filter {
         suite.filter(text);
         if suite.is_empty() {
@@ -118,6 +116,12 @@ fn find(args: &Args) -> Result<Suite, Failure> {
         }
     }
     Ok(suite)
+}
+
+/// The tests below these paths.
+pub(crate) fn suite(paths: &[PathBuf]) -> Result<Suite, Failure> {
+    let captures: Captures = Arc::new(packets);
+    Suite::find(paths, captures).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// The packets of a capture.
@@ -160,6 +164,7 @@ fn run(args: &Args, suite: &Suite) -> Result<(Report, bool), Failure> {
         kernel: args.kernel,
         coverage: args.covers(),
         bless: args.bless,
+        budget: None,
     };
     let report = suite.run(&options, &|_: &TestResult| bar.inc(1));
     bar.finish_and_clear();

@@ -17,9 +17,10 @@ use std::sync::Arc;
 
 use skep_abi::{Extern, Function, LineInfo};
 use skep_btf::Btf;
-use skep_isa::Insn;
+use skep_isa::{Insn, Slot};
 
 use crate::error::Error;
+use crate::functions::CodeRange;
 use crate::parsed::Parsed;
 use symbols::Symbols;
 
@@ -54,6 +55,24 @@ impl fmt::Debug for LinkOptions<'_> {
             .field("functions", &self.functions.is_some())
             .finish()
     }
+}
+
+/// For each slot of a program, where its bytes are in the file.
+pub(crate) fn places(
+    object: &Parsed,
+    name: &str,
+    function: usize,
+    config: &[bool],
+) -> Result<Vec<usize>, Error> {
+    let options = LinkOptions::default();
+    let code = code::assemble(object, name, function, Symbols::new(object, config, &options))?;
+    let of = |origin: &CodeRange| {
+        let section = object.elf.sections[origin.section].data.start;
+        // Fits: functions are inside their sections, and these inside the file.
+        let (start, end) = (section + origin.start as usize, section + origin.end as usize);
+        (start..end).step_by(Slot::BYTES)
+    };
+    Ok(code.origins.iter().flat_map(of).collect())
 }
 
 /// A linked program.

@@ -104,6 +104,16 @@ impl Program {
         })
     }
 
+    /// For each slot of the linked program ([`ProgramSource::insns`]), where its 8 bytes begin in the object's file,
+    /// for tools that change instructions there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::source`], but for line records.
+    pub fn places(&self) -> Result<Vec<usize>, Error> {
+        link::places(&self.object, &self.name, self.function, &self.config)
+    }
+
     /// Its attachment: the member of a structure that it implements (`tcp_congestion_ops.ssthresh`), or the rest of its
     /// section's name (`vfs_read` of `fentry/vfs_read`).
     ///

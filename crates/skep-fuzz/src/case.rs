@@ -115,9 +115,9 @@ fn setup(out: &mut String, setup: &Setup, elf: &Object, module: &Module) {
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let elements = setup.elements.iter().filter(|element| element.map == name);
+        let mut elements = setup.elements.iter().filter(|element| element.map == name);
         if name.starts_with('.') {
-            let Some(last) = elements.last() else { continue };
+            let Some(last) = elements.next_back() else { continue };
             variables(out, last, elf);
             continue;
         }
@@ -129,7 +129,7 @@ fn setup(out: &mut String, setup: &Setup, elf: &Object, module: &Module) {
 fn variables(out: &mut String, section: &Element, elf: &Object) {
     for variable in elf.variables() {
         let of = elf.maps().get(variable.map).map(|def| &*def.name) == Some(&*section.map);
-        let range = variable.offset as usize..(variable.offset + variable.size) as usize;
+        let range = variable.offset..variable.offset + variable.size;
         let (Some(bytes), true) = (section.value.get(range), of) else { continue };
         if let Ok(shape) = elf.variable_json(&variable.name) {
             let value = toml(&shape.to_json(bytes));

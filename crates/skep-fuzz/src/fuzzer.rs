@@ -43,8 +43,8 @@ pub struct Options {
     pub longest: usize,
     /// Verdicts that there should never be.
     pub never: Vec<String>,
-    /// A program of the same object that sees each verdict, in four bytes, and the packet behind them. It returns 1 if that
-    /// is right.
+    /// A program of the same object that sees each verdict, in four bytes, and the packet behind them. It returns 1
+    /// if that is right.
     pub check: Option<String>,
     /// Whether to look for the inputs that take the most work.
     pub slowest: bool,

@@ -1,7 +1,7 @@
 //! Lengths and checksums after a change: most packets should get past the first tests of a program.
 //!
-//! It works in place and without memory of its own, for Ethernet with VLAN tags, IPv4, IPv6, TCP, UDP and ICMP (RFC 791,
-//! 8200, 9293, 768, 792, 4443; sums by RFC 1071). What it does not know it leaves alone.
+//! It works in place and without memory of its own, for Ethernet with VLAN tags, IPv4, IPv6, TCP, UDP and ICMP (RFC
+//! 791, 8200, 9293, 768, 792, 4443; sums by RFC 1071). What it does not know it leaves alone.
 
 /// Sets lengths and checksums as they should be for what the headers say.
 pub(crate) fn repair(packet: &mut [u8]) {

@@ -40,9 +40,10 @@ pub struct Options {
 }
 
 /// Optimisations that rewrite a program before it becomes code. None of them changes what a program does; all but
-/// [`loads`](Self::loads) and [`order`](Self::order) make the code longer. With [`blind_constants`](Options::blind_constants),
-/// [`mask_speculation`](Options::mask_speculation) or [`order_reloads`](Options::order_reloads) none is made: a program
-/// of a stranger is compiled instruction by instruction.
+/// [`loads`](Self::loads) and [`order`](Self::order) make the code longer. With
+/// [`blind_constants`](Options::blind_constants), [`mask_speculation`](Options::mask_speculation) or
+/// [`order_reloads`](Options::order_reloads) none is made: a program of a stranger is compiled instruction by
+/// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Passes {

@@ -1,6 +1,7 @@
 //! What a test has of its own: a world whose clock it moves, a runtime, a module with filled maps.
 
 use crate::node::{Node, Value, unknown};
+use crate::options::Options;
 use crate::table::Test;
 use serde_json::Value as Json;
 use skep::abi::{MapKind, ProgramType};
@@ -29,11 +30,15 @@ pub(crate) struct Fixture {
 }
 
 /// A runtime with one virtual CPU, so that a map has one value per CPU.
-pub(crate) fn runtime(world: &World, lines: &Lines, coverage: bool) -> Result<Runtime, String> {
+pub(crate) fn runtime(world: &World, lines: &Lines, options: &Options) -> Result<Runtime, String> {
     let lines = Arc::clone(lines);
     let log =
         move |_: &str, line: &str| lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
-    let builder = Runtime::builder().cpus(1).world(world).log(log).coverage(coverage);
+    let builder = Runtime::builder().cpus(1).world(world).log(log).coverage(options.coverage);
+    let builder = match options.budget {
+        Some(budget) => builder.budget(budget),
+        None => builder,
+    };
     builder.build().map_err(|error| error.to_string())
 }
 
@@ -49,11 +54,11 @@ impl Fixture {
         object: &Object,
         program: &str,
         buffer: u32,
-        coverage: bool,
+        options: &Options,
     ) -> Result<Self, String> {
         let world = world(test)?;
         let lines = Lines::default();
-        let runtime = runtime(&world, &lines, coverage)?;
+        let runtime = runtime(&world, &lines, options)?;
         let mut linker = runtime.linker(object).only(program).buffer_len(buffer);
         if let Some(node) = &test.program_type {
             linker = linker.program_type(program_type(node)?);
@@ -207,7 +212,8 @@ fn fill(module: &Module, name: &str, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// The elements of a map of programs or maps that a table gives: the node, its place, the key, and the name of what it holds.
+/// The elements of a map of programs or maps that a table gives: the node, its place, the key, and the name of what
+/// it holds.
 type Named<'a> = (&'a Node, String, Vec<u8>, String);
 
 fn named<'a>(module: &Module, name: &str, node: &'a Node) -> Result<Vec<Named<'a>>, String> {

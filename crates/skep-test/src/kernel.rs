@@ -156,13 +156,13 @@ impl Kernel {
                     context[place].copy_from_slice(&number.to_ne_bytes()[..len]);
                 }
                 let mut after = vec![0; context.len()];
-                let mut input = ProgramInput::default();
-                input.data_in = Some(bytes);
-                input.data_out = Some(&mut out);
-                if is_buffer {
-                    input.context_in = Some(&mut context);
-                    input.context_out = Some(&mut after);
-                }
+                let input = ProgramInput {
+                    data_in: Some(bytes),
+                    data_out: Some(&mut out),
+                    context_in: is_buffer.then_some(&mut context),
+                    context_out: is_buffer.then_some(&mut after),
+                    ..ProgramInput::default()
+                };
                 let output = program.test_run(input).map_err(refused)?;
                 ran.result = output.return_value.into();
                 ran.before.clone_from(bytes);
@@ -180,8 +180,7 @@ impl Kernel {
             }
             Input::Buffer(bytes) => {
                 let mut context = bytes.clone();
-                let mut input = ProgramInput::default();
-                input.context_in = Some(&mut context);
+                let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
                 ran.result = program.test_run(input).map_err(refused)?.return_value.into();
                 (ran.before, ran.after) = (bytes.clone(), context);
             }

@@ -1,5 +1,7 @@
 //! How tests are run.
 
+use skep::Budget;
+
 /// Whether [`Options::kernel`] is built in: the feature `kernel`.
 pub const KERNEL: bool = cfg!(feature = "kernel");
 
@@ -17,4 +19,6 @@ pub struct Options {
     pub coverage: bool,
     /// Whether to note what [`bless`](crate::bless) writes.
     pub bless: bool,
+    /// The most that each run of a program may take; a run that takes more breaks its test. `None` for no limit.
+    pub budget: Option<Budget>,
 }

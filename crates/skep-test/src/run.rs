@@ -44,7 +44,7 @@ fn steps(
         Input::Buffer(bytes) => u32::try_from(bytes.len()).ok(),
         _ => None,
     });
-    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0), options.coverage)?;
+    let mut fixture = Fixture::load(test, object, &name, buffer.unwrap_or(0), options)?;
     let mut kernel = None;
     if options.kernel {
         let kind = fixture.module.program(&name).map(skep::Program::program_type);

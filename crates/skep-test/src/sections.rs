@@ -85,7 +85,7 @@ fn stages(
     let text = |error: skep::Error| error.to_string();
     let world = fixture::plain_world();
     let lines = fixture::Lines::default();
-    let runtime = fixture::runtime(&world, &lines, options.coverage)?;
+    let runtime = fixture::runtime(&world, &lines, options)?;
     let before = [&test.pktgen, &test.setup].into_iter().flatten();
     let linker =
         before.clone().fold(runtime.linker(object).only(&test.check), |linker, name| linker.and(name));

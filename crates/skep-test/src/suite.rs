@@ -128,6 +128,36 @@ impl Suite {
         files
     }
 
+    /// Keeps the tests that load the object in this file. Paths are compared as the file system resolves them.
+    pub fn retain_object(&mut self, object: &Path) {
+        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let object = resolved(object);
+        self.entries.retain(|entry| match &entry.kind {
+            Kind::Table(test) => resolved(&test.object.0) == object,
+            Kind::Checks(_, path) => resolved(path) == object,
+            Kind::Unreadable(..) => true,
+        });
+    }
+
+    /// Runs the tests one after the other on this object, whatever objects their files name, until one fails or breaks.
+    /// Returns that one's result. [`Options::jobs`] does not count.
+    pub fn first_failure(&self, object: &Arc<Object>, options: &Options) -> Option<TestResult> {
+        let objects = Objects::default();
+        {
+            let mut known = objects.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for entry in &self.entries {
+                let path = match &entry.kind {
+                    Kind::Table(test) => &test.object.0,
+                    Kind::Checks(_, path) => path,
+                    Kind::Unreadable(..) => continue,
+                };
+                known.insert(path.clone(), Ok(Arc::clone(object)));
+            }
+        }
+        let results = self.entries.iter().map(|entry| entry.run(&objects, options));
+        results.into_iter().find(|result| matches!(result.outcome, Outcome::Failed(_) | Outcome::Broken(_)))
+    }
+
     /// Runs all tests. `ended` is called after each, in the order in which they end, from the threads that run them.
     pub fn run(&self, options: &Options, ended: &(dyn Fn(&TestResult) + Sync)) -> Report {
         let began = Instant::now();

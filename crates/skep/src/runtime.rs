@@ -271,8 +271,8 @@ impl RuntimeBuilder {
     }
 
     /// Counts what programs execute: instructions, source lines and the sides of conditional jumps
-    /// ([`Program::coverage`](crate::Program::coverage)), in compiled code and in the interpreter, without any change of the
-    /// object. Off by default, and then nothing of it is in the code.
+    /// ([`Program::coverage`](crate::Program::coverage)), in compiled code and in the interpreter, without any change
+    /// of the object. Off by default, and then nothing of it is in the code.
     ///
     /// Counted code takes more time and memory, and the [passes](skep_jit::Passes) of the compiler are off.
     #[must_use]

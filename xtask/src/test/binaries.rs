@@ -57,14 +57,15 @@ const ALONE: &[(&str, &str)] = &[
 ];
 
 /// Tests with the same result on every machine, which an emulator need not repeat: they decode encodings, compare the
-/// verifier with the interpreter, compile headers, check signatures or fuzz for long, none of which depends on the machine. Parts of
-/// their names.
+/// verifier with the interpreter, compile headers, check signatures or fuzz for long, none of which depends on the
+/// machine. Parts of their names.
 const THE_SAME_EVERYWHERE: &[&str] = &[
     "arch::aarch64::encode::",
     "arch::x86_64::encode::",
     "attacks::",
     "function_headers::",
     "fuzzing::",
+    "mutations::",
     "numbers::",
     "signatures::",
     "soundness::",

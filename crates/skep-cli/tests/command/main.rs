@@ -9,6 +9,7 @@ mod inspection;
 mod kernels;
 #[cfg(feature = "attach")]
 mod live;
+mod mutations;
 mod pack;
 mod pages;
 mod refusals;

@@ -46,8 +46,9 @@ pub(super) fn counted(program: &Verified, linkage: &Linkage) -> Arc<Linkage> {
 }
 
 impl Program {
-    /// What runs have executed since the program was loaded, or since [`Program::reset_coverage`], in this handle and its
-    /// clones. `None` if the runtime does not count ([`RuntimeBuilder::coverage`](crate::RuntimeBuilder::coverage)).
+    /// What runs have executed since the program was loaded, or since [`Program::reset_coverage`], in this handle and
+    /// its clones. `None` if the runtime does not count
+    /// ([`RuntimeBuilder::coverage`](crate::RuntimeBuilder::coverage)).
     ///
     /// Counts are exact if threads run the program one after the other. If several run it at the same time, some may be
     /// lost; what was executed often enough to matter has a count above 0 nevertheless.

@@ -35,6 +35,9 @@ pub(crate) const ENGINES: &[Engine] = &[
     ("skep", |program, placement| skep(program, placement, Own::Jit, None)),
     // Charged, but never at an end.
     ("skep-budget", |program, placement| skep(program, placement, Own::Jit, Some(Budget::UNLIMITED))),
+    ("skep-coverage", |program, placement| {
+        skep_in(Runtime::builder().coverage(true).build()?, program, placement, Own::Jit)
+    }),
     ("skep-plain", |program, placement| defended(program, placement, |on| on.passes = Passes::NONE)),
     ("skep-blinded", |program, placement| defended(program, placement, |on| on.blind_constants = true)),
     ("skep-masked", |program, placement| defended(program, placement, |on| on.mask_speculation = true)),

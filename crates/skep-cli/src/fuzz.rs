@@ -5,11 +5,13 @@
 use crate::capture::Reader;
 use crate::failure::Failure;
 use crate::object::ProgramArgs;
+use crate::run::stop_on_interrupt;
 use crate::{object, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use skep_fuzz::{Case, Fuzzer, Options, Report, table};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -41,7 +43,7 @@ pub(crate) struct Args {
     /// Also find the input that takes the most work.
     #[arg(long)]
     slowest: bool,
-    /// How long to look, in seconds; 0 for no limit.
+    /// How long to look, in seconds; 0 for no limit. Ctrl-C ends the search, and what was found is written.
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
     /// The most runs; 0 for no limit.
@@ -91,10 +93,12 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
         bar.set_style(style);
     }
+    let stop = stop_on_interrupt();
     let report = fuzzer.run(&mut |report| {
         bar.set_message(line(report));
         bar.tick();
-        true
+        // Relaxed: nothing else is handed over.
+        !stop.load(Ordering::Relaxed)
     });
     bar.finish_and_clear();
     let report = report.map_err(refused)?;

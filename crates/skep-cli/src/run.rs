@@ -399,7 +399,7 @@ fn progress(total: u64) -> ProgressBar {
 }
 
 /// A flag that Ctrl-C sets, so that the counts so far are still printed. A second Ctrl-C ends the process.
-fn stop_on_interrupt() -> Arc<AtomicBool> {
+pub(crate) fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     // Relaxed: the flag carries no data. If no handler can be installed, Ctrl-C ends the process at once.

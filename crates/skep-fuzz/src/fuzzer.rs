@@ -37,7 +37,7 @@ pub struct Options {
     pub seed: u64,
     /// The most runs; 0 for no limit.
     pub runs: u64,
-    /// The most time; zero for no limit. If there is no limit at all, one run of the corpus is all.
+    /// The most time; zero for no limit. Without any limit only `progress` ends the search.
     pub time: Duration,
     /// The most bytes of a packet.
     pub longest: usize,
@@ -256,10 +256,7 @@ impl<'a> Fuzzer<'a> {
 
     fn is_over(&self, report: &Report, began: Instant) -> bool {
         let Options { runs, time, .. } = self.options;
-        let no_limit = runs == 0 && time.is_zero();
-        (runs > 0 && report.runs >= runs)
-            || (!time.is_zero() && began.elapsed() >= time)
-            || (no_limit && report.runs >= EPOCH)
+        (runs > 0 && report.runs >= runs) || (!time.is_zero() && began.elapsed() >= time)
     }
 
     /// What is wrong with a run.

@@ -154,7 +154,7 @@ const FLOWS: &[(&str, &[&str])] = &[
         "crates/skep-jit/src",
         &[
             "error", "options", "blind", "site", "watch", "reduce", "layout", "port", "parts", "ends",
-            "plan", "live", "passes", "lower", "arch", "compiled",
+            "plan", "live", "passes", "lower", "arch", "kept", "compiled",
         ],
     ),
     (
@@ -164,6 +164,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "fields", "diff",
         ],
     ),
+    ("crates/skep-debug/src", &["recording", "breakpoint", "cursor", "session"]),
     (
         "crates/skep-fuzz/src",
         &["error", "setup", "case", "repair", "packets", "minimise", "target", "fuzzer"],

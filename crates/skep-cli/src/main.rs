@@ -12,6 +12,7 @@ mod capture;
 mod cfg;
 mod conformance;
 mod contents;
+mod debug;
 mod docs;
 mod dump;
 mod exec;
@@ -66,6 +67,8 @@ enum Command {
     Test(test::Args),
     /// Look for inputs that reach new code, break a promise, or tell two versions of a program apart.
     Fuzz(fuzz::Args),
+    /// Look at a run of a program, step by step, forwards and backwards.
+    Debug(debug::Args),
     /// Change a program, one instruction at a time, and say which changes no test notices.
     Mutate(mutate::Args),
     /// Verify programs without running them.
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         }
         Command::Test(args) => test::main(&args),
         Command::Fuzz(args) => fuzz::main(&args),
+        Command::Debug(args) => debug::main(&args),
         Command::Mutate(args) => mutate::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),

@@ -22,6 +22,11 @@ pub(crate) fn coloured(text: &str) -> Result<bool, Failure> {
     write_or_closed(text)
 }
 
+/// Writes what asks for a line, without ending its own.
+pub(crate) fn prompt(text: &str) -> Result<(), Failure> {
+    write(text)
+}
+
 /// A piece of text and its terminal colour, as an SGR code.
 pub(crate) type Piece = (Option<u8>, String);
 

@@ -3,6 +3,7 @@
 mod conformance;
 mod contents;
 mod coverage;
+mod debugging;
 mod fuzzing;
 mod host;
 mod inspection;

@@ -1,6 +1,6 @@
 //! `skep fuzz`: looks for inputs that should not be, and writes them as tests.
 //!
-//! Exit status: 0 nothing was found, 1 something was, 2 wrong usage.
+//! Exit status: 0 nothing was found that should not be, 1 something was, 2 wrong usage.
 
 use crate::capture::Reader;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use crate::run::stop_on_interrupt;
 use crate::{object, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use skep_fuzz::{Case, Fuzzer, Options, Report, table};
+use skep_fuzz::{Case, Fuzzer, Options, Report, Why, table};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -87,7 +87,17 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         slowest: args.slowest,
     };
     let refused = |error: skep_fuzz::Error| Failure::Refused(error.to_string());
+    // Before the search, which may take long.
+    if let Some(folder) = &args.output {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Failure::Refused(format!("cannot make the folder {}: {error}", folder.display()))
+        })?;
+    }
     let fuzzer = Fuzzer::new(&object, old.as_ref(), options).map_err(refused)?;
+    if fuzzer.takes_buffer() && args.program.options().buffer_len == 0 {
+        let text = "programs of this type run on a buffer: give its length with --data-len BYTES";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     // Drawn on standard error, and only on a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -112,9 +122,6 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     };
     let findings = written(&report.findings, true);
     if let Some(folder) = &args.output {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            Failure::Refused(format!("cannot make the folder {}: {error}", folder.display()))
-        })?;
         if !report.findings.is_empty() {
             output::file(&folder.join("findings.test.toml"), &findings)?;
         }
@@ -148,7 +155,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         }
         output::text(&format!("{text}{}\n", line(&report)))?;
     }
-    if report.findings.is_empty() { Ok(()) } else { Err(Failure::AlreadyReported) }
+    // What takes the most work was asked for, and is nothing wrong.
+    match report.findings.iter().all(|case| matches!(case.why, Why::Slowest { .. })) {
+        true => Ok(()),
+        false => Err(Failure::AlreadyReported),
+    }
 }
 
 /// How far it got.
@@ -156,10 +167,10 @@ fn line(report: &Report) -> String {
     let rate = report.runs as f64 / report.running.as_secs_f64().max(1e-6) / 1e6;
     let lost = match report.lost {
         0 => String::new(),
-        lost => format!(", {lost} not repeated"),
+        lost => format!(", not repeated: {lost}"),
     };
     format!(
-        "{} runs, {rate:.2} million in a second; {} of {} places reached by {} inputs; {} found{lost}",
+        "{} runs, {rate:.2} million in a second; {} of {} places reached; corpus: {}, found: {}{lost}",
         report.runs,
         report.reached,
         report.places,

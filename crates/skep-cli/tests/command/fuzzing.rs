@@ -100,7 +100,17 @@ fn what_cannot_be_fuzzed_is_refused_with_the_reason() {
         (&["examples/firewall.bpf.o", "--check", "nothing"], &["nothing"]),
         (&["examples/firewall.bpf.o", "fire"], &["no program \"fire\"", "firewall"]),
         (&["examples/firewall.bpf.o", "--seeds", "/nonexistent"], &["/nonexistent"]),
+        (&["examples/firewall.bpf.o", "-o", "/proc/none"], &["cannot make the folder /proc/none"]),
     ] {
         skep(&[&["fuzz", "--seconds", "1"], arguments].concat()).refused(1, words);
     }
+    skep(&["fuzz", "examples/raw.bpf.o", "--seconds", "1"]).refused(2, &["--data-len"]);
+}
+
+#[test]
+fn a_buffer_is_fuzzed_too_and_what_takes_most_work_is_no_failure() {
+    let options = ["--data-len", "64", "--slowest", "--seconds", "0", "--runs", "20000"];
+    let said = skep(&[&["fuzz", "examples/raw.bpf.o"], &options[..]].concat());
+    assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
+    assert!(said.out.contains("takes the most work") && said.out.contains("buffer = \""), "{}", said.out);
 }

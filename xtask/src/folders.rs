@@ -164,7 +164,7 @@ const FLOWS: &[(&str, &[&str])] = &[
             "fields", "diff",
         ],
     ),
-    ("crates/skep-debug/src", &["recording", "breakpoint", "cursor", "session"]),
+    ("crates/skep-debug/src", &["recording", "breakpoint", "cursor", "session", "dap"]),
     (
         "crates/skep-fuzz/src",
         &["error", "setup", "case", "repair", "packets", "minimise", "target", "fuzzer"],

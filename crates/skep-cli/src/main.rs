@@ -69,6 +69,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Look at a run of a program, step by step, forwards and backwards.
     Debug(debug::Args),
+    /// The debugger for editors: the Debug Adapter Protocol on standard input and output.
+    Dap,
     /// Change a program, one instruction at a time, and say which changes no test notices.
     Mutate(mutate::Args),
     /// Verify programs without running them.
@@ -139,6 +141,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::main(&args),
         Command::Fuzz(args) => fuzz::main(&args),
         Command::Debug(args) => debug::main(&args),
+        Command::Dap => debug::dap(),
         Command::Mutate(args) => mutate::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Btf(command) => btf::main(&command),

@@ -6,6 +6,7 @@
 //!   breakpoints ----------> Cursor: a place in it; next, back, to a breakpoint
 //!                                 |
 //!   a line of text -------> Session: commands as gdb's, answers as text
+//!   messages of editors --> serve: the Debug Adapter Protocol
 //! ```
 //!
 //! A program cannot be stopped in the middle, where it may hold references and locks. So a run is recorded to its end
@@ -14,10 +15,12 @@
 
 mod breakpoint;
 mod cursor;
+mod dap;
 mod recording;
 mod session;
 
 pub use breakpoint::Breakpoint;
 pub use cursor::{Cursor, Way};
+pub use dap::{Launch, serve};
 pub use recording::{Called, Frame, MOST_STEPS, Recording, Step};
-pub use session::{Answer, Session};
+pub use session::{Answer, Session, evaluate};

@@ -267,43 +267,7 @@ impl<'a> Session<'a> {
     }
 
     fn print(&self, expression: &str) -> Result<String, String> {
-        let step = self.cursor.step();
-        let wrong =
-            || format!("cannot print {expression:?}: expected r0 to r10, w0 to w10, or *(u32 *)(r10 - 8)");
-        if let Some(value) = register(expression, &step.registers) {
-            return Ok(format!("{expression} = {value} ({value:#x})"));
-        }
-        let rest = expression.strip_prefix("*(u").ok_or_else(wrong)?;
-        let (bits, place) = rest.split_once("*)").ok_or_else(wrong)?;
-        let bytes = match bits.trim() {
-            "8" => 1,
-            "16" => 2,
-            "32" => 4,
-            "64" => 8,
-            _ => return Err(wrong()),
-        };
-        let place = place.trim();
-        let place = place.strip_prefix('(').and_then(|place| place.strip_suffix(')')).unwrap_or(place);
-        let (base, offset) = match place.split_once(['+', '-']) {
-            None => (place, 0),
-            Some((base, offset)) => {
-                let offset: i64 = offset.trim().parse().map_err(|_| wrong())?;
-                (base, if place.contains('-') { -offset } else { offset })
-            }
-        };
-        let base = register(base.trim(), &step.registers).ok_or_else(wrong)?;
-        let top = step.registers[10];
-        let at = base.wrapping_add_signed(offset);
-        let from = (at.wrapping_sub(top) as usize).wrapping_add(step.stack.len());
-        let found = step.stack.get(from..).and_then(|rest| rest.get(..bytes));
-        let Some(found) = found else {
-            return Err(format!(
-                "{at:#x} is not in the stack of this function, and other memory is not recorded"
-            ));
-        };
-        let mut number = [0; 8];
-        number[..bytes].copy_from_slice(found);
-        let value = u64::from_le_bytes(number);
+        let value = evaluate(self.cursor.step(), expression)?;
         Ok(format!("{expression} = {value} ({value:#x})"))
     }
 
@@ -315,17 +279,65 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How the run ended.
     fn ending(&self) -> String {
-        let of = self.recording();
-        match &of.result {
-            Ok(result) => match of.program.program_type().verdict(*result) {
-                Some(name) => format!("the run ends with {name} ({})", *result as u32 as i32),
-                None => format!("the run ends with {}", *result as u32 as i32),
-            },
-            Err(error) => format!("the run failed: {error}"),
-        }
+        ending(self.recording())
     }
+}
+
+/// How a run ended, in a few words.
+pub(crate) fn ending(of: &Recording) -> String {
+    match &of.result {
+        Ok(result) => match of.program.program_type().verdict(*result) {
+            Some(name) => format!("the run ends with {name} ({})", *result as u32 as i32),
+            None => format!("the run ends with {}", *result as u32 as i32),
+        },
+        Err(error) => format!("the run failed: {error}"),
+    }
+}
+
+/// The value of an expression before a step: `r0` to `r10`, `w0` to `w10`, or `*(u32 *)(r10 - 8)` in the stack.
+///
+/// # Errors
+///
+/// What is wrong with the expression, or that its memory was not recorded.
+pub fn evaluate(step: &Step, expression: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("cannot print {expression:?}: expected r0 to r10, w0 to w10, or *(u32 *)(r10 - 8)");
+    if let Some(value) = register(expression, &step.registers) {
+        return Ok(value);
+    }
+    let rest = expression.strip_prefix("*(u").ok_or_else(wrong)?;
+    let (bits, place) = rest.split_once("*)").ok_or_else(wrong)?;
+    let bytes = match bits.trim() {
+        "8" => 1,
+        "16" => 2,
+        "32" => 4,
+        "64" => 8,
+        _ => return Err(wrong()),
+    };
+    let place = place.trim();
+    let place = place.strip_prefix('(').and_then(|place| place.strip_suffix(')')).unwrap_or(place);
+    let (base, offset) = match place.split_once(['+', '-']) {
+        None => (place, 0),
+        Some((base, offset)) => {
+            let offset = offset.trim();
+            let digits = offset.strip_prefix("0x").map_or((offset, 10), |digits| (digits, 16));
+            let offset = i64::from(u32::from_str_radix(digits.0, digits.1).map_err(|_| wrong())?);
+            (base, if place.contains('-') { -offset } else { offset })
+        }
+    };
+    let base = register(base.trim(), &step.registers).ok_or_else(wrong)?;
+    let at = base.wrapping_add_signed(offset);
+    let from = (at.wrapping_sub(step.registers[10]) as usize).wrapping_add(step.stack.len());
+    let found = step.stack.get(from..).and_then(|rest| rest.get(..bytes));
+    let Some(found) = found else {
+        return Err(format!(
+            "{at:#x} is not in the stack of this function, and other memory is not recorded"
+        ));
+    };
+    let mut number = [0; 8];
+    number[..bytes].copy_from_slice(found);
+    Ok(u64::from_le_bytes(number))
 }
 
 /// The value of a register by name.

@@ -55,6 +55,8 @@ pub enum Change {
 /// The changes of an instruction, in a fixed order.
 pub(crate) fn changes(insn: Insn) -> Vec<(Change, Insn)> {
     match insn {
+        // It leads to the same place whether the condition holds or not.
+        Insn::JumpIf { offset: 0, .. } => Vec::new(),
         Insn::JumpIf { cond, offset, width, dst, src } => {
             let with = |to| Insn::JumpIf { cond: to, width, dst, src, offset };
             let negated = negated(cond).map(|to| (Change::Negated { from: cond, to }, with(to)));
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn every_change_differs_from_the_instruction_has_its_size_and_comes_once() {
-        let text = "if r1 > 7 goto +0\n if w1 & 7 goto +0\n r1 = 0\n r1 = 1\n r1 = -1\n r1 += 1\n r1 <<= 63\n w1 /= 1\n \
+        let text = "if r1 > 7 goto +1\n if w1 & 7 goto +1\n if r1 == 3 goto +0\n r1 = 0\n r1 = 1\n r1 = -1\n r1 += 1\n r1 <<= 63\n w1 /= 1\n \
                     r1 = 5 ll\n *(u32 *)(r10 - 4) = 1\n *(u64 *)(r10 - 8) = r1\n call 1\n r0 = 0\n exit";
         let insns = skep_isa::assemble(text).unwrap();
         let mut count = 0;

@@ -94,8 +94,11 @@ impl Recording {
 struct Recorder {
     steps: Vec<Step>,
     is_cut: bool,
-    /// Steps whose calls have not returned: helpers call functions of the program, which call helpers.
+    /// Steps whose calls have not returned: helpers call functions of the program, which call helpers. A tail call that
+    /// succeeds stays here, below those that return.
     calling: Vec<usize>,
+    /// Calls in progress that were not recorded any more.
+    unrecorded: usize,
 }
 
 impl Observer for Recorder {
@@ -121,12 +124,19 @@ impl Observer for Recorder {
     }
 
     fn call(&mut self, callee: Callee, args: [u64; 5]) {
-        let Some(step) = self.steps.last_mut().filter(|_| !self.is_cut) else { return };
+        let Some(step) = self.steps.last_mut().filter(|_| !self.is_cut) else {
+            self.unrecorded += 1;
+            return;
+        };
         step.called = Some(Called { callee, args, result: None });
         self.calling.push(self.steps.len() - 1);
     }
 
     fn returned(&mut self, _: Callee, result: u64) {
+        if self.unrecorded > 0 {
+            self.unrecorded -= 1;
+            return;
+        }
         let step = self.calling.pop().and_then(|at| self.steps.get_mut(at));
         if let Some(called) = step.and_then(|step| step.called.as_mut()) {
             called.result = Some(result);

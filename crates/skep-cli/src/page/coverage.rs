@@ -23,6 +23,8 @@ const NAMED: usize = 40;
 #[derive(Default)]
 struct Detail {
     name: String,
+    /// The name of the object's file: several may have a program of one name.
+    object: String,
     instructions: BTreeMap<u32, String>,
     proved: Proved,
     code: BTreeMap<u32, Vec<String>>,
@@ -120,7 +122,7 @@ fn source(title: &str, path: &Path, file: &FileCoverage, coverage: &Coverage, de
             } }
         }
         h2 { "Source" }
-        p.dim { "Open a line for its branches, the tests that executed it, its instructions and machine code." }
+        p.dim { "Open a line for its branches, the tests that executed it, its instructions with what the verifier knew, and machine code." }
         div.wide { table.source { tbody {
             @for (number, text) in &rows {
                 (row(*number, text, file.lines.get(number), coverage, details))
@@ -176,7 +178,7 @@ fn row(
 fn instructions(detail: &Detail, start: u32, end: u32) -> Markup {
     html! {
         @if detail.instructions.range(start..end).next().is_some() {
-            p { "In " (detail.name) ", as verified, what holds behind each instruction, and its machine code:" }
+            p { "In " (detail.name) " of " (detail.object) ", as verified, what holds behind each instruction, and its machine code:" }
             pre { @for (slot, text) in detail.instructions.range(start..end) {
                 (format!("{slot:>5}: {}\n", place(text)))
                 @if let Some(states) = detail.proved.of(*slot) {
@@ -198,8 +200,8 @@ impl Detail {
         Self::loaded(object, name).unwrap_or_else(empty)
     }
 
-    fn loaded(object: &Path, name: &str) -> Option<Self> {
-        let object = Object::open(object).ok()?;
+    fn loaded(path: &Path, name: &str) -> Option<Self> {
+        let object = Object::open(path).ok()?;
         let runtime = Runtime::new().ok()?;
         let module = runtime.linker(&object).only(name).load().ok()?;
         let program = module.program(name)?;
@@ -212,7 +214,13 @@ impl Detail {
         let proved = if accepted { proved } else { Proved::default() };
         let lines = dump::xlated(program.verified(), &before);
         let instructions = lines.into_iter().map(|line| (line.at as u32, line.text)).collect();
-        Some(Self { name: place(name), instructions, proved, code: code(program).unwrap_or_default() })
+        Some(Self {
+            name: place(name),
+            object: place(&path.file_name()?.to_string_lossy()),
+            instructions,
+            proved,
+            code: code(program).unwrap_or_default(),
+        })
     }
 }
 

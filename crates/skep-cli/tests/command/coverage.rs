@@ -114,7 +114,7 @@ fn a_page_of_a_source_has_counts_tests_and_instructions() {
         "class=\"partly\"",
         "Executed by ",
         "port 23 of tcp is drop",
-        "In firewall, as verified, what holds behind each instruction, and its machine code:",
+        "In firewall of firewall.bpf.o, as verified, what holds behind each instruction, and its machine code:",
         "default-src 'none'",
     ] {
         assert!(page.contains(part), "{part}");
